@@ -1,0 +1,3 @@
+module github.com/waybillhq/waybill
+
+go 1.26

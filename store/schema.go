@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"errors"
+)
+
+// SchemaVersion is the version of the tables that this code reads and writes.
+const SchemaVersion = 1
+
+// Lanes is the number of lanes. It is fixed: a row's lane is stored with it.
+const Lanes = 64
+
+var (
+	// ErrNoSchema says that the tables do not exist.
+	ErrNoSchema = errors.New("the waybill tables do not exist")
+	// ErrSchemaNewer says that the tables belong to a newer release.
+	ErrSchemaNewer = errors.New("the waybill tables belong to a newer release")
+	// ErrSchemaOlder says that a migration is due.
+	ErrSchemaOlder = errors.New("the waybill tables need a migration")
+)
+
+// MigrateOptions say which tables to make and how.
+type MigrateOptions struct {
+	// NoTrigger leaves out the trigger that queues each inserted event. Every
+	// producer must then write the queue row itself; a [Config] with NoTrigger
+	// makes Append do so.
+	NoTrigger bool
+	// SkipOutbox and SkipInbox leave out the tables of one side.
+	SkipOutbox, SkipInbox bool
+}
+
+// Meta is what the tables say of themselves.
+type Meta struct {
+	Version int  // schema version
+	Trigger bool // whether the queue trigger is installed
+	Outbox  bool // whether the outbox tables exist
+	Inbox   bool // whether the inbox tables exist
+}
+
+// Schema creates and checks the tables.
+type Schema interface {
+	// Migrate brings the tables to [SchemaVersion]. It may be repeated, by
+	// several processes at once, and changes nothing that is right already. With
+	// NoTrigger it removes a trigger that a former run installed, and without it
+	// installs a missing one. Statements that need a strong lock wait for it a
+	// short time only and are tried again.
+	Migrate(ctx context.Context, options MigrateOptions) error
+	// MigrateSQL returns the statements that Migrate would run on an empty
+	// database, as a script for the database's own shell.
+	MigrateSQL(options MigrateOptions) string
+	// ReadMeta returns what the tables say of themselves, [ErrNoSchema],
+	// [ErrSchemaOlder] or [ErrSchemaNewer] (the last two with a filled Meta).
+	ReadMeta(ctx context.Context) (Meta, error)
+	// Ping reports whether the database answers and can be written.
+	Ping(ctx context.Context) error
+	// Close closes what the adapter opened itself.
+	Close() error
+}

@@ -1,0 +1,20 @@
+package store
+
+// Outbox is all that the relay and its operators need of a database.
+type Outbox interface {
+	Schema
+	Queue
+	Leases
+	Inspector
+	Operator
+	Cleaner
+}
+
+// Consumer is all that a consumer whose handlers see transactions of type TX
+// needs of a database.
+type Consumer[TX any] interface {
+	Schema
+	Inbox[TX]
+	HeldReader
+	Readers
+}
