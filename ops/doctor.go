@@ -1,0 +1,255 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/store"
+)
+
+// DoctorStore is what [Doctor] examines.
+type DoctorStore interface {
+	store.Schema
+	store.Inspector
+	store.Leases
+}
+
+// DoctorConfig says what the installation is meant to be. Nil means defaults.
+type DoctorConfig struct {
+	// NoTrigger says that producers write the queue row themselves, so no
+	// trigger is expected.
+	NoTrigger bool
+	// Checker, where set, examines the broker too, for these topics.
+	Checker broker.Checker
+	Topics  []string
+	// Limit bounds the event ids that one finding names. 0 means 100.
+	Limit int
+}
+
+// Names of the doctor's examinations.
+const (
+	CheckSchema   = "schema"
+	CheckTrigger  = "trigger"
+	CheckUnqueued = "unqueued events"
+	CheckOrphans  = "orphaned queue rows"
+	CheckLeases   = "leases"
+	CheckBroker   = "broker"
+)
+
+// Examination is one thing that the doctor looked at.
+type Examination struct {
+	Check    string   `json:"check"`
+	OK       bool     `json:"ok"`
+	Detail   string   `json:"detail"`
+	Hint     string   `json:"hint,omitempty"`      // what to do when not OK
+	EventIDs []string `json:"event_ids,omitempty"` // at most DoctorConfig.Limit
+	More     bool     `json:"more,omitempty"`      // there are others beyond the limit
+}
+
+// Diagnosis is all that the doctor looked at.
+type Diagnosis struct {
+	Examinations []Examination `json:"examinations"`
+}
+
+// Healthy reports whether every examination was satisfied.
+func (d *Diagnosis) Healthy() bool {
+	for _, e := range d.Examinations {
+		if !e.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// Doctor looks for what does not heal by itself. It changes nothing. An error
+// means that an examination could not be made; those before it are returned.
+func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosis, error) {
+	d := doctor{store: st}
+	if config != nil {
+		d.config = *config
+	}
+	if d.config.Limit <= 0 {
+		d.config.Limit = 100
+	}
+	goOn, err := d.schema(ctx)
+	for _, examine := range []func(context.Context) error{d.unqueued, d.orphans, d.leases, d.broker} {
+		if err != nil || !goOn {
+			break
+		}
+		err = examine(ctx)
+	}
+	return d.diagnosis, err
+}
+
+type doctor struct {
+	store     DoctorStore
+	config    DoctorConfig
+	diagnosis Diagnosis
+}
+
+func (d *doctor) found(e Examination) { d.diagnosis.Examinations = append(d.diagnosis.Examinations, e) }
+
+// schema also compares the trigger. Without tables of the right version
+// nothing else can be examined.
+func (d *doctor) schema(ctx context.Context) (goOn bool, err error) {
+	meta, err := d.store.ReadMeta(ctx)
+	switch {
+	case errors.Is(err, store.ErrNoSchema), err == nil && !meta.Outbox:
+		d.found(Examination{Check: CheckSchema, Detail: "the outbox tables do not exist", Hint: "run: waybill migrate"})
+		return false, nil
+	case errors.Is(err, store.ErrSchemaOlder):
+		d.found(Examination{
+			Check: CheckSchema, Detail: fmt.Sprintf("the tables have version %d, this release needs %d", meta.Version, store.SchemaVersion),
+			Hint: "run: waybill migrate",
+		})
+		return false, nil
+	case errors.Is(err, store.ErrSchemaNewer):
+		d.found(Examination{
+			Check: CheckSchema, Detail: fmt.Sprintf("the tables have version %d, this release knows %d", meta.Version, store.SchemaVersion),
+			Hint: "use the release that migrated them",
+		})
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	d.found(Examination{Check: CheckSchema, OK: true, Detail: fmt.Sprintf("version %d", meta.Version)})
+	d.trigger(meta)
+	return true, nil
+}
+
+func (d *doctor) trigger(meta store.Meta) {
+	e := Examination{Check: CheckTrigger, OK: meta.Trigger != d.config.NoTrigger}
+	switch {
+	case meta.Trigger && e.OK:
+		e.Detail = "installed: every insert is queued"
+	case e.OK:
+		e.Detail = "not installed, as configured: producers queue their events"
+	case meta.Trigger:
+		e.Detail = "installed, but the configuration says no_trigger"
+		e.Hint = "run: waybill migrate --no-trigger, or remove no_trigger from the configuration"
+	default:
+		e.Detail = "not installed: an event inserted by plain SQL would never be sent"
+		e.Hint = "run: waybill migrate, or set no_trigger where producers write the queue row themselves"
+	}
+	d.found(e)
+}
+
+// unqueued looks for facts with neither queue row nor receipt: nothing will
+// ever send them.
+func (d *doctor) unqueued(ctx context.Context) error {
+	events, err := d.store.Find(ctx, store.Filter{Unqueued: true, Limit: d.config.Limit + 1})
+	if err != nil {
+		return err
+	}
+	e := Examination{Check: CheckUnqueued, OK: len(events) == 0, Detail: "none"}
+	if !e.OK {
+		e.More = len(events) > d.config.Limit
+		for _, t := range events[:min(len(events), d.config.Limit)] {
+			e.EventIDs = append(e.EventIDs, t.Event.ID)
+		}
+		e.Detail = fmt.Sprintf("%s will never be sent: no queue row and no receipt", atLeast(len(e.EventIDs), e.More, "event"))
+		e.Hint = "requeue them; then find out who inserts without queueing (is the trigger installed?)"
+	}
+	d.found(e)
+	return nil
+}
+
+// orphans looks for queue rows whose event was deleted or truncated away.
+func (d *doctor) orphans(ctx context.Context) error {
+	rows, err := d.store.Orphans(ctx, d.config.Limit+1)
+	if err != nil {
+		return err
+	}
+	e := Examination{Check: CheckOrphans, OK: len(rows) == 0, Detail: "none"}
+	if !e.OK {
+		e.More = len(rows) > d.config.Limit
+		n := min(len(rows), d.config.Limit)
+		ids := make([]string, 0, 5)
+		for _, r := range rows[:min(n, cap(ids))] {
+			ids = append(ids, fmt.Sprint(r.ID))
+		}
+		e.Detail = fmt.Sprintf("%s without an event: ids %s", atLeast(n, e.More, "queue row"), strings.Join(ids, ", "))
+		if n > len(ids) || e.More {
+			e.Detail += ", ..."
+		}
+		e.Hint = "somebody deleted from or truncated the event table; restore the events, or delete these queue rows"
+	}
+	d.found(e)
+	return nil
+}
+
+// leases tells an abandoned lane from one that is free: a lane whose owner
+// vanished is taken over within seconds, so it stays visible only where no
+// relay is running.
+func (d *doctor) leases(ctx context.Context) error {
+	leases, err := d.store.ListLeases(ctx)
+	if err != nil {
+		return err
+	}
+	var lanes LaneStatus
+	lanes.count(leases)
+	e := Examination{Check: CheckLeases, OK: lanes.Expired == 0 && lanes.Owned > 0}
+	switch {
+	case e.OK:
+		e.Detail = fmt.Sprintf("%d of %d lanes have a live owner", lanes.Owned, lanes.Total)
+	case lanes.Expired > 0:
+		e.Detail = fmt.Sprintf("%d lanes belong to a relay that vanished", lanes.Expired)
+		e.Hint = "a running relay takes them over by itself within seconds; if this stays, start one"
+	default:
+		e.Detail = "no lane has an owner: no relay is running"
+		e.Hint = "start one: waybill relay"
+	}
+	d.found(e)
+	return nil
+}
+
+func (d *doctor) broker(ctx context.Context) error {
+	if d.config.Checker == nil {
+		return nil
+	}
+	for _, c := range d.config.Checker.Check(ctx, d.config.Topics) {
+		e := Examination{Check: CheckBroker + ": " + c.Name, OK: c.OK, Detail: c.Detail}
+		if !c.OK {
+			e.Hint = c.Hint
+		}
+		d.found(e)
+	}
+	return nil
+}
+
+// RequeueUnqueued puts every event that has neither queue row nor receipt into
+// the queue, and returns what became of each.
+func RequeueUnqueued(ctx context.Context, st interface {
+	store.Inspector
+	store.Operator
+}, action store.Action,
+) ([]store.Result, error) {
+	var results []store.Result
+	filter := store.Filter{Unqueued: true, Limit: page}
+	for {
+		events, err := st.Find(ctx, filter)
+		if err != nil || len(events) == 0 {
+			return results, err
+		}
+		ids := make([]string, len(events))
+		for i, t := range events {
+			ids[i] = t.Event.ID
+		}
+		part, err := Requeue(ctx, st, action, ids...)
+		results = append(results, part...)
+		if err != nil {
+			return results, err
+		}
+		filter.After = events[len(events)-1].ID
+	}
+}
+
+func atLeast(n int, more bool, noun string) string {
+	if more {
+		return fmt.Sprintf("more than %d %ss", n, noun)
+	}
+	return fmt.Sprintf("%d %s", n, plural(int64(n), noun, noun+"s"))
+}
