@@ -1,6 +1,7 @@
 package waybill
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -81,6 +82,14 @@ func (e *Event) EffectiveKey() string {
 // Normalize fills what an event may leave out: Key, SchemaVersion,
 // ContentType and OccurredAt (with now), and brings OccurredAt to UTC.
 func (e *Event) Normalize(now time.Time) {
+	e.fillDefaults()
+	if e.OccurredAt.IsZero() {
+		e.OccurredAt = now
+	}
+	e.OccurredAt = e.OccurredAt.UTC().Truncate(time.Microsecond)
+}
+
+func (e *Event) fillDefaults() {
 	e.Key = e.EffectiveKey()
 	if e.SchemaVersion == 0 {
 		e.SchemaVersion = 1
@@ -88,10 +97,6 @@ func (e *Event) Normalize(now time.Time) {
 	if e.ContentType == "" {
 		e.ContentType = DefaultContentType
 	}
-	if e.OccurredAt.IsZero() {
-		e.OccurredAt = now
-	}
-	e.OccurredAt = e.OccurredAt.UTC().Truncate(time.Microsecond)
 }
 
 // Validate reports what makes the event unfit for the outbox, as an error that
@@ -105,25 +110,7 @@ func (e *Event) Validate(maxData int) error {
 	bad := func(format string, args ...any) error {
 		return &Error{Op: "validate event", Key: e.ID, Err: fmt.Errorf("%w: "+format, append([]any{ErrInvalidEvent}, args...)...)}
 	}
-	texts := []struct {
-		name, value string
-		required    bool
-		limit       int
-	}{
-		{"id", e.ID, true, MaxIDLen},
-		{"type", e.Type, true, MaxTypeLen},
-		{"topic", e.Topic, true, MaxTopicLen},
-		{"key (or aggregate id)", e.EffectiveKey(), true, MaxKeyLen},
-		{"tenant id", e.TenantID, false, MaxKeyLen},
-		{"aggregate type", e.AggregateType, false, MaxTypeLen},
-		{"aggregate id", e.AggregateID, false, MaxKeyLen},
-		{"content type", e.ContentType, false, MaxKeyLen},
-		{"source", e.Source, false, MaxKeyLen},
-		{"correlation id", e.CorrelationID, false, MaxKeyLen},
-		{"causation id", e.CausationID, false, MaxKeyLen},
-		{"traceparent", e.TraceParent, false, MaxKeyLen},
-	}
-	for _, t := range texts {
+	for _, t := range e.texts() {
 		switch {
 		case t.required && t.value == "":
 			return bad("%s is empty", t.name)
@@ -166,6 +153,30 @@ func (e *Event) Validate(maxData int) error {
 	return nil
 }
 
+// text is a part of an event that a store keeps in a column of its own.
+type text struct {
+	name, value string
+	required    bool
+	limit       int // in bytes
+}
+
+func (e *Event) texts() []text {
+	return []text{
+		{"id", e.ID, true, MaxIDLen},
+		{"type", e.Type, true, MaxTypeLen},
+		{"topic", e.Topic, true, MaxTopicLen},
+		{"key (or aggregate id)", e.EffectiveKey(), true, MaxKeyLen},
+		{"tenant id", e.TenantID, false, MaxKeyLen},
+		{"aggregate type", e.AggregateType, false, MaxTypeLen},
+		{"aggregate id", e.AggregateID, false, MaxKeyLen},
+		{"content type", e.ContentType, false, MaxKeyLen},
+		{"source", e.Source, false, MaxKeyLen},
+		{"correlation id", e.CorrelationID, false, MaxKeyLen},
+		{"causation id", e.CausationID, false, MaxKeyLen},
+		{"traceparent", e.TraceParent, false, MaxKeyLen},
+	}
+}
+
 // ValidTopic reports whether name is a topic that every broker accepts.
 func ValidTopic(name string) bool {
 	if name == "" || len(name) > MaxTopicLen || name == "." || name == ".." {
@@ -179,7 +190,7 @@ func ValidTopic(name string) bool {
 	return true
 }
 
-func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
+func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r <= 0x9f }
 
 func notToken(r rune) bool { return r <= 0x20 || r >= 0x7f || r == ':' }
 
@@ -204,8 +215,9 @@ func (e *Event) MarshalHeaders() ([]byte, error) {
 }
 
 // UnmarshalHeaders is the inverse of [Event.MarshalHeaders]. Values that are
-// not strings, as plain SQL may write them, are kept as their JSON text. Empty
-// input and JSON null leave the event unchanged.
+// not strings, as plain SQL may write them, are kept as their JSON text without
+// white space, and those that are null are left out. Empty input and JSON null
+// leave the event unchanged.
 func (e *Event) UnmarshalHeaders(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -216,9 +228,14 @@ func (e *Event) UnmarshalHeaders(text []byte) error {
 	}
 	fields := e.columnless()
 	for name, raw := range all {
+		if string(raw) == "null" {
+			continue
+		}
 		var value string
 		if err := json.Unmarshal(raw, &value); err != nil {
-			value = string(raw)
+			var compact bytes.Buffer
+			_ = json.Compact(&compact, raw) // valid, as the whole is
+			value = compact.String()
 		}
 		if field, ok := fields[name]; ok {
 			*field = value
