@@ -39,6 +39,9 @@ func init() {
 	left.Store(int64(max(n, 1)))
 }
 
+// Armed reports whether this process was told to stop at the point.
+func Armed(name string) bool { return armed != "" && name == target }
+
 // Point marks a moment at which a test may want to stop the process.
 func Point(name string) {
 	if armed == "" || name != target || left.Add(-1) != 0 {

@@ -1,0 +1,140 @@
+package relay
+
+import (
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// A row is an unsettled event that the scheduler knows.
+type row struct {
+	store.Row
+	key   *key
+	state rowState
+	read  time.Time // when it became known; Age counts from the insertion to here
+}
+
+type rowState uint8
+
+const (
+	queued   rowState = iota // in its key's queue
+	inFlight                 // in an outstanding Publish call
+	writing                  // its change waits for, or is in, a transaction
+)
+
+// A key is one (topic, key) that the scheduler has rows or a hold of.
+//
+//	open      rows come from the lane's reads; they are queued and sent
+//	held      a row of it is in backoff or DEAD: what comes is parked
+//	draining  rows are read by key, parked or not, lowest first; what comes by
+//	          any other way is ignored, until the read by key is empty
+type key struct {
+	hash  int64
+	topic string
+	thash int64
+	lane  *lane
+	state keyState
+
+	queue   []*row // visible and unsent, in the order to send
+	flying  int    // rows in an outstanding Publish call
+	writes  int    // rows whose change is not yet written
+	ready   bool   // in the scheduler's ready list
+	reading bool   // a read by key is queued or under way
+	probe   bool   // read one row only: it is not known whether the key may go on
+	dead    bool   // held by a DEAD row: no timer
+	until   time.Time
+	timer   int // guards the timer heap against earlier holds
+
+	unknowns int       // unanswered sends of the head while others were answered
+	head     int64     // the row that unknowns counts
+	lastAgg  aggregate // of the last row sent
+	lastVer  int64
+}
+
+type keyState uint8
+
+const (
+	open keyState = iota
+	held
+	draining
+)
+
+type aggregate struct{ tenant, kind, id string }
+
+func aggregateOf(r *row) aggregate {
+	return aggregate{r.Event.TenantID, r.Event.AggregateType, r.Event.AggregateID}
+}
+
+// idle reports whether nothing but a hold keeps the key in memory.
+func (k *key) idle() bool {
+	return len(k.queue) == 0 && k.flying == 0 && k.writes == 0 && !k.reading
+}
+
+// push queues rows in the order to send: by id, and within that order the
+// places of one aggregate's versioned events filled in version order.
+func (k *key) push(rows ...*row) {
+	sorted := true
+	for _, r := range rows {
+		r.state = queued
+		if n := len(k.queue); n > 0 {
+			last := k.queue[n-1]
+			if last.ID > r.ID || last.Event.AggregateVersion > r.Event.AggregateVersion {
+				sorted = false
+			}
+		}
+		k.queue = append(k.queue, r)
+	}
+	if !sorted {
+		orderByVersion(k.queue)
+	}
+}
+
+func orderByVersion(rows []*row) {
+	slices.SortFunc(rows, func(a, b *row) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	slots := make(map[aggregate][]int)
+	for i, r := range rows {
+		if r.Event.AggregateVersion > 0 {
+			a := aggregateOf(r)
+			slots[a] = append(slots[a], i)
+		}
+	}
+	for _, at := range slots {
+		if len(at) < 2 {
+			continue
+		}
+		some := make([]*row, len(at))
+		for i, j := range at {
+			some[i] = rows[j]
+		}
+		slices.SortStableFunc(some, func(a, b *row) int {
+			switch {
+			case a.Event.AggregateVersion < b.Event.AggregateVersion:
+				return -1
+			case a.Event.AggregateVersion > b.Event.AggregateVersion:
+				return 1
+			}
+			return 0
+		})
+		for i, j := range at {
+			rows[j] = some[i]
+		}
+	}
+}
+
+// sent notes a row in sending order and reports whether its version is lower
+// than that of the same aggregate's row before it.
+func (k *key) sent(r *row) (backwards bool) {
+	if r.Event.AggregateVersion == 0 {
+		return false
+	}
+	a := aggregateOf(r)
+	backwards = k.lastAgg == a && r.Event.AggregateVersion < k.lastVer
+	k.lastAgg, k.lastVer = a, r.Event.AggregateVersion
+	return backwards
+}

@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// A lane that this relay owns.
+type lane struct {
+	store.Lease
+	state    laneState
+	deadline time.Time // local; from when the renewal was sent
+	epoch    uint64    // a read that began under another one is not about this lane any more
+	expired  bool      // the deadline passed; a renewal may still save it
+	busy     int       // rows in flight or being written
+
+	// The lane is read in passes: from base, through as many reads as it takes,
+	// to the queue's end.
+	base     int64 // ids <= base are closed and were looked at
+	pos      int64 // ids <= pos were looked at in this pass
+	inPass   bool
+	frontier int64 // closed when the pass began; base when it ends
+}
+
+type laneState uint8
+
+const (
+	loading laneState = iota // its held keys are not known yet: nothing is sent
+	active
+	leaving // to be released once nothing of it is unsettled
+)
+
+// restart makes the next read begin at the lane's lowest id.
+func (l *lane) restart(epoch uint64) {
+	l.base, l.pos, l.inPass, l.epoch = 0, 0, false, epoch
+}
+
+func (l *lane) cursor(closed int64) store.LaneCursor {
+	if !l.inPass {
+		l.inPass, l.pos, l.frontier = true, l.base, closed
+	}
+	return store.LaneCursor{Lane: l.Lane, After: l.pos}
+}
+
+func (l *lane) endPass() {
+	l.inPass = false
+	l.base = max(l.base, l.frontier)
+}
+
+// A horizon follows the store's frontier: which ids can no longer appear.
+type horizon struct {
+	marks  []store.Frontier
+	closed int64
+}
+
+func (h *horizon) add(f store.Frontier) {
+	if n := len(h.marks); n == 0 || f.MaxID > h.marks[n-1].MaxID {
+		h.marks = append(h.marks, f)
+	}
+	done := 0
+	for done < len(h.marks) && h.marks[done].Opened <= f.Closed {
+		h.closed = max(h.closed, h.marks[done].MaxID)
+		done++
+	}
+	h.marks = h.marks[done:]
+	// Under a transaction that stays open the marks pile up; the sparser they
+	// are, the later the frontier moves when it ends, which costs re-reading only.
+	if len(h.marks) > 1024 {
+		kept := h.marks[:0]
+		for i := range h.marks {
+			if i%2 == 0 {
+				kept = append(kept, h.marks[i])
+			}
+		}
+		h.marks = kept
+	}
+}

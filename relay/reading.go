@@ -1,0 +1,359 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill/internal/fault"
+	"github.com/waybillhq/waybill/store"
+)
+
+// One read is under way at a time. What it shows was true when it began; the
+// scheduler corrects it by what was written since (see bury) and by lanes that
+// were restarted since (see lane.epoch).
+type readState struct {
+	busy      bool
+	keys      []*key // to be read by key
+	keyTurn   bool   // keys and lanes take turns
+	load      bool   // some lanes' held keys are not known
+	first     int    // the lane to begin the next walk with
+	hotAt     time.Time
+	dueAt     time.Time
+	sweepAt   time.Time
+	horizonAt time.Time
+	pause     time.Duration // between two reads that found nothing new
+	failures  int
+}
+
+type readKind uint8
+
+const (
+	readHot readKind = iota
+	readKey
+	readDue
+	readHeld
+)
+
+type readResult struct {
+	kind     readKind
+	epoch    uint64
+	began    time.Time
+	took     time.Duration
+	lanes    []store.LaneCursor // of readHot, in order
+	ids      []int              // of readDue and readHeld
+	key      *key
+	found    store.FetchResult
+	held     []store.HeldKey
+	frontier *store.Frontier
+	err      error
+}
+
+const (
+	dueEvery     = 200 * time.Millisecond
+	horizonEvery = 50 * time.Millisecond
+	keyReadLimit = 500
+)
+
+func (r *readState) wakeUp() { r.hotAt, r.pause = time.Time{}, 0 }
+
+// next returns when the next read is wanted.
+func (r *readState) next(s *scheduler) time.Time {
+	if s.database.down {
+		return s.database.retryAt
+	}
+	if s.brokerBlocks(now()) || len(s.lanes) == 0 {
+		return now().Add(time.Second)
+	}
+	if r.load {
+		return time.Time{}
+	}
+	if s.room() <= 0 {
+		return r.dueAt
+	}
+	if len(r.keys) > 0 {
+		return time.Time{}
+	}
+	if r.hotAt.Before(r.dueAt) {
+		return r.hotAt
+	}
+	return r.dueAt
+}
+
+// room returns how many more rows may be known.
+func (s *scheduler) room() int {
+	if s.bytes >= s.config.MaxBytes {
+		return 0
+	}
+	return s.config.MaxRows - len(s.known)
+}
+
+func (s *scheduler) startRead(ctx context.Context) {
+	r := &s.reads
+	at := now()
+	if r.busy || s.stopping || len(s.lanes) == 0 || s.brokerBlocks(at) || s.database.down && at.Before(s.database.retryAt) {
+		return
+	}
+	if at.After(r.sweepAt) {
+		s.sweep(at)
+	}
+	s.epoch++
+	result := readResult{epoch: s.epoch, began: at}
+	switch {
+	case r.load:
+		result.kind = readHeld
+		result.ids = s.laneIDs(func(l *lane) bool { return l.state == loading })
+	case !at.Before(r.dueAt):
+		result.kind = readDue
+		result.ids = s.laneIDs(func(l *lane) bool { return l.state == active })
+		r.dueAt = at.Add(dueEvery)
+	case len(r.keys) > 0 && s.room() > 0 && (r.keyTurn || at.Before(r.hotAt)):
+		r.keyTurn = false
+		result.kind = readKey
+		if result.key = s.nextKey(); result.key == nil {
+			return
+		}
+	case s.room() > 0 && !at.Before(r.hotAt):
+		r.keyTurn = true
+		result.kind = readHot
+		for _, id := range s.laneIDs(func(l *lane) bool { return l.state == active }) {
+			result.lanes = append(result.lanes, s.lanes[id].cursor(s.horizon.closed))
+		}
+	default:
+		return
+	}
+	if result.kind != readKey && len(result.ids) == 0 && len(result.lanes) == 0 {
+		r.load = r.load && result.kind != readHeld
+		r.hotAt = at.Add(s.config.PollIdle)
+		return
+	}
+	r.busy = true
+	askFrontier := result.kind == readHot && !at.Before(r.horizonAt)
+	if askFrontier {
+		r.horizonAt = at.Add(horizonEvery)
+	}
+	request := store.FetchRequest{
+		Lanes: result.lanes, ExcludeTopics: s.pausedTopics(),
+		Limit: min(s.config.FetchBatch, s.room()), MaxBytes: max(s.config.MaxBytes-s.bytes, 1),
+	}
+	keyRequest := s.keyRequest(result.key)
+	go func() {
+		s.read(ctx, &result, request, keyRequest, askFrontier)
+		result.took = now().Sub(result.began)
+		s.readDone <- result
+	}()
+}
+
+// read asks the store; it runs beside the scheduler and touches none of it.
+func (s *scheduler) read(ctx context.Context, result *readResult, request store.FetchRequest, keyRequest store.KeyRequest, askFrontier bool) {
+	switch result.kind {
+	case readHot:
+		// The frontier is asked first, so that what it closes is visible to the read.
+		if askFrontier {
+			f, err := s.store.Frontier(ctx)
+			if err != nil {
+				result.err = err
+				return
+			}
+			result.frontier = &f
+		}
+		result.found, result.err = s.store.Fetch(ctx, request)
+	case readKey:
+		result.found, result.err = s.store.FetchKey(ctx, keyRequest)
+	case readDue:
+		result.found.Rows, result.err = s.store.FetchDue(ctx, result.ids, s.config.FetchBatch)
+	case readHeld:
+		result.held, result.err = s.store.HeldKeys(ctx, result.ids)
+	}
+	if len(result.found.Rows) > 0 {
+		fault.Point("relay.fetched")
+	}
+}
+
+func (s *scheduler) keyRequest(k *key) store.KeyRequest {
+	if k == nil {
+		return store.KeyRequest{}
+	}
+	request := store.KeyRequest{
+		Lane: k.lane.Lane, KeyHash: k.hash, SkipDead: s.config.topic(k.topic).OnDead == Continue,
+		Limit: max(min(keyReadLimit, s.room()), 1), MaxBytes: max(s.config.MaxBytes-s.bytes, 1),
+	}
+	if k.probe {
+		request.Limit = 1
+	}
+	return request
+}
+
+// nextKey takes the first key that is still to be read.
+func (s *scheduler) nextKey() *key {
+	r := &s.reads
+	for len(r.keys) > 0 {
+		k := r.keys[0]
+		r.keys[0] = nil
+		r.keys = r.keys[1:]
+		if k.state == draining && s.live(k) && s.topicPauses[k.thash] == nil {
+			return k
+		}
+		k.reading = false
+	}
+	r.keys = nil
+	return nil
+}
+
+// laneIDs returns the lanes that pass, beginning where the last walk was cut.
+func (s *scheduler) laneIDs(pass func(*lane) bool) []int {
+	ids := make([]int, 0, len(s.lanes))
+	for i := range store.Lanes {
+		id := (s.reads.first + i) % store.Lanes
+		if l := s.lanes[id]; l != nil && pass(l) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s *scheduler) onRead(result readResult) {
+	r := &s.reads
+	r.busy = false
+	defer s.exhume()
+	if result.err != nil {
+		if result.key != nil && s.live(result.key) {
+			result.key.reading = false
+			s.wantRead(result.key)
+		}
+		s.databaseDown(result.err, false)
+		return
+	}
+	s.databaseUp(false)
+	switch result.kind {
+	case readHot:
+		s.onHot(&result)
+	case readKey:
+		s.onKeyRead(result.key, result.found, result.began)
+	case readDue:
+		s.onDue(&result)
+	case readHeld:
+		s.onHeld(&result)
+	}
+}
+
+func (s *scheduler) onHot(result *readResult) {
+	r := &s.reads
+	fresh := 0
+	last := -1
+	for i := range result.found.Rows {
+		data := &result.found.Rows[i]
+		last = data.Lane
+		l := s.lanes[data.Lane]
+		if l == nil || l.epoch >= result.epoch || l.state != active {
+			continue
+		}
+		l.pos = max(l.pos, data.ID)
+		if s.take(l, *data, result.began) {
+			fresh++
+		}
+	}
+	// The last row's lane, and those behind it, may have more.
+	cut := result.found.Full
+	for _, c := range result.lanes {
+		if cut && c.Lane == last {
+			r.first = last
+			break
+		}
+		if l := s.lanes[c.Lane]; l != nil && l.epoch < result.epoch {
+			l.endPass()
+		}
+	}
+	if result.frontier != nil {
+		s.horizon.add(*result.frontier)
+	}
+	if fresh > 0 {
+		r.pause = 0
+		if hook := s.config.Events.Fetched; hook != nil {
+			hook(FetchedInfo{Rows: fresh, Took: result.took})
+		}
+	}
+	switch {
+	case cut:
+		r.hotAt = time.Time{}
+	case r.pause == 0:
+		r.pause = s.config.PollBusy
+		r.hotAt = now().Add(r.pause)
+	default:
+		r.pause = min(r.pause*2, s.config.PollIdle)
+		r.hotAt = now().Add(r.pause)
+	}
+}
+
+// take decides what to do with a hot row, and reports whether it was new.
+func (s *scheduler) take(l *lane, data store.Row, read time.Time) bool {
+	if s.known[data.ID] != nil || s.topicPauses[data.TopicHash] != nil {
+		return false
+	}
+	k := s.keyOf(l, &data)
+	switch k.state {
+	case open:
+		k.push(s.know(k, data, read))
+		s.makeReady(k)
+	case held:
+		s.park(s.know(k, data, read))
+	case draining:
+		return false
+	}
+	return true
+}
+
+// onDue drains the keys of rows whose time has come: most are known by their
+// timers, the others are what an operator asked for.
+func (s *scheduler) onDue(result *readResult) {
+	for i := range result.found.Rows {
+		data := &result.found.Rows[i]
+		l := s.lanes[data.Lane]
+		if l == nil || l.state != active || l.epoch >= result.epoch || s.known[data.ID] != nil {
+			continue
+		}
+		s.drain(s.keyOf(l, data), false)
+	}
+}
+
+// onHeld completes lanes that were taken over: their keys with parked rows are
+// read one by one before anything new of them is sent.
+func (s *scheduler) onHeld(result *readResult) {
+	asked := make(map[int]bool, len(result.ids))
+	for _, id := range result.ids {
+		if l := s.lanes[id]; l != nil && l.epoch < result.epoch {
+			asked[id] = true
+			if l.state == loading {
+				l.state = active
+			}
+		}
+	}
+	for _, h := range result.held {
+		l := s.lanes[h.Lane]
+		if l == nil || !asked[h.Lane] || s.keys[h.KeyHash] != nil && s.keys[h.KeyHash].state != open {
+			continue
+		}
+		k := s.keys[h.KeyHash]
+		if k == nil {
+			k = &key{hash: h.KeyHash, thash: h.TopicHash, topic: h.Topic, lane: l}
+			s.keys[h.KeyHash] = k
+		}
+		s.drain(k, true)
+	}
+	s.reads.load = slices.ContainsFunc(s.laneIDs(func(*lane) bool { return true }), func(id int) bool { return s.lanes[id].state == loading })
+	s.reads.hotAt = time.Time{}
+}
+
+// sweep begins every lane again at its lowest id, and looks for parked rows
+// that nothing holds back.
+func (s *scheduler) sweep(at time.Time) {
+	s.reads.sweepAt = at.Add(s.config.SweepEvery)
+	s.epoch++
+	for _, l := range s.lanes {
+		if l.state == active {
+			l.restart(s.epoch)
+			l.state = loading
+		}
+	}
+	s.reads.load = true
+}
