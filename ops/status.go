@@ -3,11 +3,10 @@ package ops
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -171,27 +170,23 @@ func (s *Status) judge(counts store.Counts, maxAge time.Duration) {
 		because(Yellow, "%d dead %s for a decision: retry or skip", s.Queue.Dead, plural(s.Queue.Dead, "event waits", "events wait"))
 	}
 	for _, r := range s.Relays {
-		if said, err := readReport(r.Report); err == nil && r.Live && said.State != "" && said.State != Green {
-			because(said.State, "relay %s reports %s: %s", r.Host, said.State, strings.Join(said.Reasons, "; "))
+		s.relaySays(r, because)
+	}
+}
+
+// relaySays adds what a live relay alone can know: that the other side is
+// away. The rest of its report is what the tables told already.
+func (s *Status) relaySays(r RelayStatus, because func(state, format string, args ...any)) {
+	var report relay.Report
+	if !r.Live || json.Unmarshal(r.Report, &report) != nil {
+		return
+	}
+	for _, reason := range report.Reasons {
+		switch reason.Name {
+		case "database", "broker", "topic":
+			because(string(report.State), "relay %s: %s: %s", r.Host, reason.Name, reason.Text)
 		}
 	}
-}
-
-// report is the part of a relay's report that a person on call wants to know.
-type report struct {
-	State   string   `json:"state"`
-	Reasons []string `json:"reasons"`
-}
-
-var errNoReport = errors.New("no report")
-
-func readReport(raw json.RawMessage) (report, error) {
-	var said report
-	if len(raw) == 0 {
-		return said, errNoReport
-	}
-	err := json.Unmarshal(raw, &said)
-	return said, err
 }
 
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

@@ -1,0 +1,102 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/memstore"
+)
+
+func TestCleanupKeepsWhatIsUnsettledOrYoung(t *testing.T) {
+	d := newDesk(t, memstore.Config{})
+	d.lead("")
+	for i := range 5 {
+		d.add(order(fmt.Sprintf("old%d", i), int64(i+1)))
+		d.send(fmt.Sprintf("old%d", i))
+	}
+	d.add(order("pending", 6), order("dead", 7), order("again", 8))
+	d.fail("dead", true, 12, 0)
+	d.send("again")
+	_, err := Requeue(t.Context(), d, because, "again")
+	d.must(err)
+	d.applied("inventory", "old0")
+	d.appliedAt("inventory", "old1", 18)
+	d.at = d.at.Add(48 * time.Hour)
+	d.lead("")
+	d.add(order("young", 9))
+	d.send("young")
+
+	c, err := NewCleanup(d, &CleanupConfig{Retention: 24 * time.Hour, InboxRetention: 24 * time.Hour, Batch: 2, Pause: time.Millisecond, Groups: []string{"inventory"}})
+	d.must(err)
+	removed, err := c.Once(t.Context())
+	// The newest consumed row of a partition stays.
+	if want := (Removed{Events: 5, Consumed: 1}); err != nil || removed != want {
+		t.Errorf("removed %+v, error %v, want %+v", removed, err, want)
+	}
+	left, err := d.Find(t.Context(), store.Filter{})
+	d.must(err)
+	var ids []string
+	for _, e := range left {
+		ids = append(ids, e.Event.ID)
+	}
+	if got, want := fmt.Sprint(ids), "[pending dead again young]"; got != want {
+		t.Errorf("left %s, want %s", got, want)
+	}
+}
+
+func TestCleanupStaysBelowCoverage(t *testing.T) {
+	d := newDesk(t, memstore.Config{})
+	d.lead("")
+	d.add(order("e1", 1), order("e2", 2), order("e3", 3))
+	for _, id := range []string{"e1", "e2", "e3"} {
+		d.send(id)
+	}
+	d.at = d.at.Add(48 * time.Hour)
+	var below atomic.Int64
+	c, err := NewCleanup(d, &CleanupConfig{Retention: time.Hour, Below: func(context.Context) (int64, error) { return below.Load(), nil }})
+	d.must(err)
+	if removed, err := c.Once(t.Context()); err != nil || removed.Events != 0 {
+		t.Errorf("nothing covered: removed %+v, error %v", removed, err)
+	}
+	below.Store(3)
+	if removed, err := c.Once(t.Context()); err != nil || removed.Events != 2 {
+		t.Errorf("covered below 3: removed %+v, error %v", removed, err)
+	}
+}
+
+func TestCleanupRunsUntilStoppedAndSurvivesFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memstore.New(nil)
+		var rounds atomic.Int64
+		st.SetError(func(op string) error {
+			if op == "cleanup" && rounds.Add(1) <= 2 {
+				return errors.New("away")
+			}
+			return nil
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 65*time.Minute)
+		defer stop()
+		c, err := NewCleanup(st, &CleanupConfig{Every: 10 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if got := rounds.Load(); got != 7 {
+			t.Errorf("%d rounds in 65 minutes, want 7", got)
+		}
+	})
+}
+
+func TestCleanupRefusesNegative(t *testing.T) {
+	if _, err := NewCleanup(memstore.New(nil), &CleanupConfig{Retention: -1}); err == nil {
+		t.Error("accepted")
+	}
+}
