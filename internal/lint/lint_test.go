@@ -1,12 +1,16 @@
 package lint
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
+
+var update = flag.Bool("update", false, "write docs/sql again")
 
 // rules are all that the tree is held to. Each has its fixtures in
 // rules_test.go.
@@ -40,6 +44,59 @@ func TestHouse(t *testing.T) {
 				t.Error(finding)
 			}
 		})
+	}
+}
+
+// TestCatalogue compares docs/sql with the stores' sources; -update writes it.
+func TestCatalogue(t *testing.T) {
+	root := repository(t)
+	tree, err := ReadTree(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range Catalogue(tree) {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(want), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is not what the sources say: run make sql (%v)", name, err)
+		}
+	}
+}
+
+func TestCatalogueFindsStatements(t *testing.T) {
+	tree, err := ReadTree(fstest.MapFS{
+		"store/x/go.mod": {Data: []byte("module x\n")},
+		"store/x/a.go": {Data: []byte("package x\n\nconst columns = `id, ` + `lane`\n\n// fetch reads.\nconst fetch = `SELECT ` + columns + ` FROM {event}`\n\n" +
+			"const name = `x`\n\nfunc Fetch() { use(fetch) }\n")},
+		"store/x/a_test.go":            {Data: []byte("package x\n\nconst other = `SELECT 1`\n")},
+		"store/x/migrations/001_a.sql": {Data: []byte("CREATE TABLE a (id INTEGER);\n")},
+		"store/memstore/a.go":          {Data: []byte("package memstore\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := Catalogue(tree)
+	page, ok := pages["docs/sql/x.md"]
+	if !ok || len(pages) != 1 {
+		t.Fatalf("pages %v, want docs/sql/x.md alone", pages)
+	}
+	for _, want := range []string{
+		"## a.go\n\n### fetch\n\nfetch reads.\n\nUsed by Fetch.\n\n```sql\nSELECT id, lane FROM {event}\n```\n",
+		"## migrations/001_a.sql\n\n```sql\nCREATE TABLE a (id INTEGER);\n```\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("lacks\n%s\nin\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "other") || strings.Contains(page, "### name") {
+		t.Errorf("has what is no statement of the store:\n%s", page)
 	}
 }
 
