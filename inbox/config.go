@@ -1,0 +1,149 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill"
+)
+
+// OnDead says what becomes of a key whose event is DEAD.
+type OnDead string
+
+// The choices after a DEAD event.
+const (
+	// Hold keeps later events of the key BLOCKED until a person decides.
+	Hold OnDead = "hold"
+	// Continue goes on with the next event of the key.
+	Continue OnDead = "continue"
+)
+
+// Config adjusts a [Processor]. Group and Topics are required.
+type Config struct {
+	// Group names the reader. Groups consume the same topics independently.
+	Group string
+	// Topics are the topics to read.
+	Topics []string
+	// BatchSize bounds the events of one transaction. 0 means 500.
+	BatchSize int
+	// PollWait bounds one wait for records. 0 means 500 ms.
+	PollWait time.Duration
+	// Schedule is the pause before each further attempt of a failed event; after
+	// the last one it is DEAD. nil means 1 s, 5 s, 30 s, 5 min.
+	Schedule []time.Duration
+	// OnDead says whether a DEAD event keeps back its key. "" means Hold.
+	OnDead OnDead
+	// HandlerTimeout bounds one run of the handler. Its context ends then, and
+	// what it wrote is rolled back, even when it pays no heed. 0 means 30 s.
+	HandlerTimeout time.Duration
+	// Grace bounds the time between the end of Run's context and its return. 0
+	// means 20 s.
+	Grace time.Duration
+	// ReaderTTL is how long a partition stays reserved for a process that is not
+	// heard of. 0 means 10 s.
+	ReaderTTL time.Duration
+	// CrashTries is how often an event may take the process down with it before
+	// it is held DEAD. 0 means 3.
+	CrashTries int
+	// RetryWorkers bounds the keys whose held events are handled at once. 0
+	// means 4.
+	RetryWorkers int
+	// SweepEvery is the pause between two looks for held events that have
+	// nothing to wait for any more. 0 means 1 s.
+	SweepEvery time.Duration
+	// PauseAfter is how many different keys must fail, with no success between
+	// them, for the processor to pause. 0 means 10; less than 0 means never.
+	PauseAfter int
+	// PauseMin and PauseMax bound the time between two trials of a paused
+	// processor. 0 means 1 s and 1 min.
+	PauseMin, PauseMax time.Duration
+	// CountEvery is the pause between two reports of what is held. 0 means 10 s.
+	CountEvery time.Duration
+	// Events are told what happens.
+	Events Events
+	// Logger gets what people should know. nil means slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	count := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	c.Topics = slices.Clone(c.Topics)
+	count(&c.BatchSize, 500)
+	count(&c.CrashTries, 3)
+	count(&c.RetryWorkers, 4)
+	count(&c.PauseAfter, 10)
+	set(&c.PollWait, 500*time.Millisecond)
+	set(&c.HandlerTimeout, 30*time.Second)
+	set(&c.Grace, 20*time.Second)
+	set(&c.ReaderTTL, 10*time.Second)
+	set(&c.SweepEvery, time.Second)
+	set(&c.PauseMin, time.Second)
+	set(&c.PauseMax, time.Minute)
+	set(&c.CountEvery, 10*time.Second)
+	if c.Schedule == nil {
+		c.Schedule = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute}
+	}
+	c.Schedule = slices.Clone(c.Schedule)
+	if c.OnDead == "" {
+		c.OnDead = Hold
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Logger = c.Logger.With("group", c.Group)
+	return c
+}
+
+func (c *Config) check() error {
+	fail := func(format string, args ...any) error {
+		return &waybill.Error{Op: "configure consumer", Key: c.Group, Err: fmt.Errorf(format, args...)}
+	}
+	if c.Group == "" {
+		return fail("group is empty")
+	}
+	if len(c.Group) > waybill.MaxKeyLen {
+		return fail("group has %d bytes, limit %d", len(c.Group), waybill.MaxKeyLen)
+	}
+	if len(c.Topics) == 0 {
+		return fail("no topics")
+	}
+	for _, topic := range c.Topics {
+		if !waybill.ValidTopic(topic) {
+			return fail("topic %q: use letters, digits, '.', '_' and '-' only", topic)
+		}
+	}
+	if c.OnDead != Hold && c.OnDead != Continue {
+		return fail("OnDead is %q: use %q or %q", c.OnDead, Hold, Continue)
+	}
+	for name, n := range map[string]int{"BatchSize": c.BatchSize, "CrashTries": c.CrashTries, "RetryWorkers": c.RetryWorkers} {
+		if n < 1 {
+			return fail("%s is %d", name, n)
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"PollWait": c.PollWait, "HandlerTimeout": c.HandlerTimeout, "Grace": c.Grace, "ReaderTTL": c.ReaderTTL,
+		"SweepEvery": c.SweepEvery, "PauseMin": c.PauseMin, "PauseMax": c.PauseMax, "CountEvery": c.CountEvery,
+	} {
+		if d <= 0 {
+			return fail("%s is %v", name, d)
+		}
+	}
+	if slices.ContainsFunc(c.Schedule, func(d time.Duration) bool { return d < 0 }) {
+		return fail("Schedule has a negative pause")
+	}
+	return nil
+}
+
+var errNoHandler = errors.New("store, subscriber, handler and config are all required")

@@ -1,0 +1,385 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/internal/fault"
+	"github.com/waybillhq/waybill/store"
+)
+
+// feed reads the stream and sees to it that each record is settled before more
+// are read. It runs in one goroutine, as the subscription wants it.
+type feed[TX any] struct {
+	p            *Processor[TX]
+	subscription broker.Subscription
+	share        *share // nil when the broker shares the partitions itself
+	readers      *readers
+	positions    *positions
+
+	pending []*item // received and not settled, in order of arrival
+	alone   int     // how many of them to settle in transactions of their own
+	// failures counts what went wrong since something was last settled.
+	failures int
+	// pollFailures counts the same for the broker.
+	pollFailures int
+}
+
+// maxDeaths is how many transactions may die under one event before that is
+// taken for the event's own failure.
+const maxDeaths = 3
+
+func newFeed[TX any](p *Processor[TX], subscription broker.Subscription) *feed[TX] {
+	f := &feed[TX]{p: p, subscription: subscription, positions: newPositions()}
+	assigner, exclusive := subscription.(broker.Assigner)
+	f.readers = newReaders(p.st, &p.config, exclusive)
+	if exclusive {
+		f.share = &share{assigner: assigner, readers: f.readers}
+	}
+	return f
+}
+
+// run reads until ctx ends, and settles what it has begun with by then.
+func (f *feed[TX]) run(ctx, work context.Context) {
+	for ctx.Err() == nil {
+		if err := f.readers.renew(work); err == nil {
+			break
+		} else if ctx.Err() == nil {
+			f.trouble(ctx, troubleDatabase, err)
+		}
+	}
+	for ctx.Err() == nil {
+		f.tend(ctx)
+		if len(f.pending) == 0 && !f.poll(ctx) {
+			f.commit(work)
+			continue
+		}
+		f.advance(ctx, work)
+		f.commit(work)
+	}
+}
+
+// tend follows the partitions: forgets the lost ones and, where that is this
+// side's affair, takes its part of them.
+func (f *feed[TX]) tend(ctx context.Context) {
+	if lost := f.readers.takeLost(); len(lost) > 0 {
+		if f.share != nil {
+			for _, partition := range lost {
+				f.forget(partition)
+			}
+			f.share.stale = true
+			f.p.config.Logger.Warn("lost partitions", "partitions", lost)
+		}
+		// A broker that shares partitions decides by itself who reads: what it has
+		// delivered here must be settled here, and only the row is claimed again.
+		tell(f.p.config.Events.Readers, ReadersInfo{Partitions: f.readers.partitions(), Lost: lost})
+	}
+	if f.share == nil {
+		return
+	}
+	before := f.readers.partitions()
+	err := f.share.balance(ctx, len(f.pending) == 0)
+	if after := f.readers.partitions(); !slices.Equal(before, after) {
+		for _, partition := range before {
+			if !slices.Contains(after, partition) {
+				f.forget(partition)
+			}
+		}
+		tell(f.p.config.Events.Readers, ReadersInfo{Partitions: after})
+	}
+	if ctx.Err() == nil {
+		f.p.report(troubleShare, err)
+	}
+}
+
+// forget drops what was received of a partition that is another's now.
+func (f *feed[TX]) forget(partition broker.Partition) {
+	f.pending = slices.DeleteFunc(f.pending, func(it *item) bool { return it.partition == partition })
+	f.positions.forget(partition)
+}
+
+// poll reads records, and reports whether there are any.
+func (f *feed[TX]) poll(ctx context.Context) bool {
+	deliveries, err := f.subscription.Poll(ctx, f.p.config.BatchSize, f.p.config.PollWait)
+	switch {
+	case ctx.Err() != nil:
+		return false // what came with it will come again
+	case err != nil:
+		f.pollFailures++
+		f.p.condition.complain(troubleBroker, err)
+		pauseFor(ctx, backoff(f.pollFailures, retryFirst, retryLast))
+		return false
+	}
+	f.pollFailures = 0
+	f.p.condition.fine(troubleBroker)
+	for _, delivery := range deliveries {
+		it := newItem(delivery)
+		if f.share != nil && !f.readers.has(it.partition) {
+			continue // lost meanwhile; whoever has it reads it from the committed position
+		}
+		f.positions.receive(it.partition, delivery.Position)
+		f.pending = append(f.pending, it)
+	}
+	f.noteOldest()
+	if len(f.pending) > 0 {
+		fault.Point("inbox.received")
+	}
+	return len(f.pending) > 0
+}
+
+func (f *feed[TX]) noteOldest() {
+	var oldest time.Time
+	for _, it := range f.pending {
+		if at := it.delivery.Timestamp; oldest.IsZero() || at.Before(oldest) {
+			oldest = at
+		}
+	}
+	f.p.condition.update(func(c *condition) { c.oldest = oldest })
+}
+
+// advance settles some of what is pending.
+func (f *feed[TX]) advance(ctx, work context.Context) {
+	if !f.claim(ctx) {
+		return
+	}
+	trial, ok := f.waitWhilePaused(ctx)
+	if !ok {
+		return
+	}
+	batch := &batch[TX]{p: f.p, work: work, trial: trial}
+	mayCommit := func(it *item) bool { return f.readers.mayCommit(it.partition) }
+	var settled int
+	var err error
+	items := f.next()
+	first := items[0]
+	if f.readers.isCareful(first.partition) {
+		settled, err = f.carefully(ctx, first, func() (int, error) { return batch.settle(ctx, items, mayCommit) })
+	} else if leave := f.p.alone.share(ctx); leave != nil {
+		settled, err = batch.settle(ctx, items, mayCommit)
+		leave()
+	}
+	if trial {
+		f.p.pause.tried(fromStream)
+	}
+	f.done(settled)
+	if err != nil && work.Err() == nil {
+		f.failed(ctx, items, err)
+	}
+}
+
+// claim makes sure that this process has its row for each partition that it
+// received something of.
+func (f *feed[TX]) claim(ctx context.Context) bool {
+	if f.share != nil {
+		// Only what is claimed is assigned, and what is lost is forgotten.
+		return true
+	}
+	for _, it := range f.pending {
+		if f.readers.has(it.partition) {
+			continue
+		}
+		if _, err := f.readers.claim(ctx, it.partition); err != nil {
+			f.trouble(ctx, troubleDatabase, err)
+			return false
+		}
+		tell(f.p.config.Events.Readers, ReadersInfo{Partitions: f.readers.partitions()})
+	}
+	return true
+}
+
+// waitWhilePaused waits until an event may be tried, and reports whether it is
+// a trial. ok is false when ctx ended, or the wait was long enough to look at the
+// partitions again.
+func (f *feed[TX]) waitWhilePaused(ctx context.Context) (trial, ok bool) {
+	on, wait, resumed := f.p.pause.state(fromStream)
+	if !on {
+		return false, true
+	}
+	if wait <= 0 {
+		return true, true
+	}
+	timer := time.NewTimer(min(wait, time.Second))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-resumed:
+	case <-ctx.Done():
+	}
+	return false, false
+}
+
+// next returns the pending events that may share a transaction.
+func (f *feed[TX]) next() []*item {
+	if f.alone > 0 || f.readers.isCareful(f.pending[0].partition) {
+		return f.pending[:1]
+	}
+	for i, it := range f.pending {
+		if f.readers.isCareful(it.partition) {
+			return f.pending[:i]
+		}
+	}
+	return f.pending
+}
+
+// carefully handles one event after an unclean stop: all alone, its mark
+// committed before, so that the process that comes after this one knows which
+// event took it down.
+func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, error)) (int, error) {
+	leave := f.p.alone.exclude(ctx)
+	if leave == nil {
+		return 0, nil
+	}
+	defer leave()
+	known, err := f.known(ctx, it)
+	if err != nil {
+		return 0, err
+	}
+	if !known && it.fail == nil {
+		// An event that is settled already leaves the mark alone: it would hide
+		// the one behind it.
+		tries, err := f.readers.mark(ctx, it.partition, it.event.ID)
+		if err != nil {
+			return 0, err
+		}
+		if tries > f.p.config.CrashTries {
+			it.fail = &failure{
+				err:   fmt.Errorf("%w: it was begun %d times and never came to an end", ErrHandlerCrash, tries-1),
+				final: true, evenBlocked: true,
+			}
+		}
+	}
+	settled, err := settle()
+	if settled > 0 && f.readers.passed(it.partition) {
+		if _, err := f.readers.mark(ctx, it.partition, ""); err != nil && !errors.Is(err, store.ErrStale) {
+			f.p.config.Logger.Warn("clear the crash mark", "err", err)
+		}
+	}
+	return settled, err
+}
+
+// known reports whether an event is consumed or held.
+func (f *feed[TX]) known(ctx context.Context, it *item) (bool, error) {
+	group := f.p.config.Group
+	held, err := f.p.st.ListHeld(ctx, group, store.HeldFilter{EventID: it.event.ID, Limit: 1})
+	if err != nil || len(held) > 0 {
+		return len(held) > 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tx, err := f.p.st.BeginInbox(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer rollback(ctx, tx)
+	return tx.IsConsumed(ctx, group, it.event.ID, false)
+}
+
+// done forgets what is settled.
+func (f *feed[TX]) done(settled int) {
+	if settled == 0 {
+		return
+	}
+	for _, it := range f.pending[:settled] {
+		f.positions.settle(it.partition, it.delivery.Position)
+	}
+	f.pending = f.pending[settled:]
+	f.alone = max(f.alone-settled, 0)
+	f.failures = 0
+	f.p.condition.fine(troubleDatabase)
+	f.noteOldest()
+}
+
+// failed decides how to go on after a transaction of which nothing remains.
+func (f *feed[TX]) failed(ctx context.Context, items []*item, err error) {
+	var died *diedError
+	switch {
+	case errors.Is(err, errAbandoned): // its event has a verdict now
+		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
+		return
+	case errors.Is(err, errNotOurs): // its partition is forgotten next
+		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
+		f.failures++
+		pauseFor(ctx, backoff(f.failures, time.Millisecond, retryLast))
+		return
+	case errors.Is(err, store.ErrStale):
+		return
+	case errors.As(err, &died) && (len(items) > 1 || died.blame):
+		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
+		f.p.config.Logger.Debug("transaction died, its events are done again one by one", "events", len(items), "err", err)
+		// One by one, so that the one that does it is found.
+		f.alone = max(f.alone, len(items))
+		if len(items) > 1 {
+			f.failures++
+			pauseFor(ctx, backoff(f.failures, time.Millisecond, retryLast))
+			return
+		}
+		if it := died.at; it.fail == nil {
+			if it.deaths++; it.deaths >= maxDeaths {
+				it.fail = failureOf(err, "")
+				return
+			}
+		}
+		f.failures++
+		pauseFor(ctx, backoff(f.failures, 10*time.Millisecond, retryLast))
+		if f.failures >= maxDeaths {
+			f.p.condition.complain(troubleDatabase, err)
+		}
+		return
+	}
+	f.trouble(ctx, troubleDatabase, err)
+}
+
+// trouble notes that something does not answer, and waits.
+func (f *feed[TX]) trouble(ctx context.Context, source string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.failures++
+	f.p.condition.complain(source, err)
+	pauseFor(ctx, backoff(f.failures, retryFirst, retryLast))
+}
+
+// commit tells the broker what is settled. A failure is harmless: what the
+// broker does not know comes again, and is found consumed.
+func (f *feed[TX]) commit(work context.Context) {
+	ready := f.positions.ready()
+	if len(ready) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(work, leaveTimeout)
+	defer cancel()
+	err := f.subscription.Commit(ctx, ready)
+	if err != nil && len(ready) > 1 {
+		// One partition that is not ours any more must not keep back the others.
+		var failed []broker.Position
+		for _, position := range ready {
+			if f.subscription.Commit(ctx, []broker.Position{position}) != nil {
+				failed = append(failed, position)
+			} else {
+				f.positions.committed(position)
+			}
+		}
+		ready = failed
+		if len(failed) == 0 {
+			err = nil
+		}
+	}
+	if err != nil {
+		f.p.condition.complain(troublePosition, err)
+		for _, position := range ready {
+			if f.pollFailures == 0 {
+				f.positions.missed(position)
+			}
+		}
+		return
+	}
+	f.p.condition.fine(troublePosition)
+	for _, position := range ready {
+		f.positions.committed(position)
+	}
+	tell(f.p.config.Events.Committed, CommittedInfo{Positions: ready})
+}

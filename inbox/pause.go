@@ -1,0 +1,113 @@
+package inbox
+
+import (
+	"sync"
+	"time"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// pause decides whether failures are the events' own or everyone's. It is on
+// once enough different keys failed with no success between them, and off after
+// the first success.
+type pause struct {
+	after    int
+	min, max time.Duration
+	changed  func(on bool)
+
+	mu      sync.Mutex
+	failing map[store.HeldKeyRef]struct{}
+	on      bool
+	resumed chan struct{} // closed when it goes off
+	trials  [2]trial
+}
+
+// trial is when one of the two sources of events, the stream and what is held,
+// may try one.
+type trial struct {
+	step int
+	due  time.Time
+}
+
+const (
+	fromStream = iota
+	fromHeld
+)
+
+func newPause(c *Config, changed func(on bool)) *pause {
+	return &pause{
+		after: c.PauseAfter, min: c.PauseMin, max: c.PauseMax, changed: changed,
+		failing: make(map[store.HeldKeyRef]struct{}),
+	}
+}
+
+// failed notes the failure of a key's event, and reports whether the processor
+// is paused by now.
+func (p *pause) failed(key store.HeldKeyRef) bool {
+	if p.after < 0 {
+		return false
+	}
+	p.mu.Lock()
+	p.failing[key] = struct{}{}
+	turned := !p.on && len(p.failing) >= p.after
+	if turned {
+		p.on = true
+		p.resumed = make(chan struct{})
+		p.trials = [2]trial{}
+		for i := range p.trials {
+			p.next(i)
+		}
+	}
+	on := p.on
+	p.mu.Unlock()
+	if turned {
+		p.changed(true)
+	}
+	return on
+}
+
+// succeeded notes that an event was applied.
+func (p *pause) succeeded() {
+	p.mu.Lock()
+	clear(p.failing)
+	turned := p.on
+	if turned {
+		p.on = false
+		close(p.resumed)
+	}
+	p.mu.Unlock()
+	if turned {
+		p.changed(false)
+	}
+}
+
+// state reports whether the processor is paused, how long until this source
+// may try an event, and what is closed when the pause ends.
+func (p *pause) state(source int) (on bool, wait time.Duration, resumed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.on {
+		return false, 0, nil
+	}
+	return true, p.trials[source].due.Sub(now()), p.resumed
+}
+
+// tried puts off the source's next trial.
+func (p *pause) tried(source int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next(source)
+}
+
+func (p *pause) next(source int) {
+	t := &p.trials[source]
+	t.step++
+	t.due = now().Add(backoff(t.step, p.min, p.max))
+}
+
+// failingKeys is for people.
+func (p *pause) failingKeys() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.failing)
+}
