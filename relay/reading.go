@@ -59,7 +59,7 @@ func (r *readState) wakeUp() { r.hotAt, r.pause = time.Time{}, 0 }
 
 // next returns when the next read is wanted.
 func (r *readState) next(s *scheduler) time.Time {
-	if s.database.down {
+	if s.database.down && now().Before(s.database.retryAt) {
 		return s.database.retryAt
 	}
 	if s.brokerBlocks(now()) || len(s.lanes) == 0 {
