@@ -1,0 +1,17 @@
+package waybill_test
+
+import (
+	"log"
+	"time"
+)
+
+// await polls for a condition of an example.
+func await(done func() bool) {
+	deadline := time.Now().Add(30 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			log.Fatal("the example takes too long")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
