@@ -19,7 +19,7 @@ func payOrder(ctx context.Context, db *memstore.Store, writer *outbox.Writer[*me
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(ctx)
+	defer func() { _ = tx.Rollback(ctx) }() // nothing is left to undo after the commit
 	if err := tx.Set(ctx, "orders", order, "paid"); err != nil {
 		return err
 	}
