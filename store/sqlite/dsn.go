@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/waybillhq/waybill"
+)
+
+// dataSource is a DSN taken apart.
+type dataSource struct {
+	path   string
+	params url.Values
+}
+
+func parseDSN(dsn string) (dataSource, error) {
+	bad := func(err error, hint string) (dataSource, error) {
+		return dataSource{}, &waybill.Error{Op: "open", Key: dsn, Err: err, Hint: hint}
+	}
+	source := dataSource{params: url.Values{}}
+	rest, isURI := strings.CutPrefix(dsn, "file:")
+	path, query, hasQuery := strings.Cut(rest, "?")
+	if hasQuery {
+		params, err := url.ParseQuery(query)
+		if err != nil {
+			return bad(fmt.Errorf("parameters: %w", err), "write name=value pairs joined by '&'; escape '?' in a path as %3F in a file: URI")
+		}
+		source.params = params
+	}
+	if isURI {
+		if trimmed, ok := strings.CutPrefix(path, "//"); ok { // file://host/path: only an empty host
+			path = "/" + strings.TrimLeft(trimmed, "/")
+		}
+		unescaped, err := url.PathUnescape(path)
+		if err != nil {
+			return bad(err, "escape '%' in a file: URI as %25")
+		}
+		path = unescaped
+	}
+	switch {
+	case path == "":
+		return bad(errors.New("the path is empty"), "give a path, such as orders.db or file:orders.db")
+	case strings.ContainsRune(path, 0):
+		return bad(errors.New("the path contains a NUL"), "")
+	case path == ":memory:" || source.params.Get("mode") == "memory":
+		return bad(errors.New("a database in memory cannot be shared by several connections"), "use a file in a temporary directory, or the package memstore")
+	}
+	source.path = path
+	return source, nil
+}
+
+// decidesSync reports whether the DSN chooses the durability of commits.
+func (d dataSource) decidesSync() bool {
+	for _, pragma := range d.params["_pragma"] {
+		if strings.HasPrefix(strings.TrimSpace(strings.ToLower(pragma)), "synchronous") {
+			return true
+		}
+	}
+	return d.params.Has("_synchronous") || d.params.Has("_sync")
+}
+
+func (d dataSource) writing(busy time.Duration) string {
+	return d.uri("immediate", busyPragma(busy), "journal_mode(WAL)", "synchronous(FULL)")
+}
+
+func (d dataSource) reading(busy time.Duration) string {
+	return d.uri("deferred", busyPragma(busy), "query_only(1)")
+}
+
+func busyPragma(busy time.Duration) string {
+	return fmt.Sprintf("busy_timeout(%d)", max(busy.Milliseconds(), 1))
+}
+
+// uri returns the DSN for the driver. The caller's own pragmas come after ours,
+// and so win.
+func (d dataSource) uri(txlock string, pragmas ...string) string {
+	params := url.Values{}
+	for name, values := range d.params {
+		params[name] = values
+	}
+	params.Set("_txlock", txlock)
+	params["_pragma"] = append(pragmas, d.params["_pragma"]...)
+	path := (&url.URL{Path: d.path}).EscapedPath()
+	return "file:" + path + "?" + params.Encode()
+}

@@ -1,0 +1,160 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/store"
+)
+
+// inboxTx is a consumer's transaction. It holds the one writing connection, so
+// whatever the contract asks a lock for is locked from its beginning.
+type inboxTx struct {
+	writing
+	conn   *sql.Conn
+	cancel context.CancelFunc
+	saved  bool
+
+	mu      sync.Mutex // between Abort and Commit
+	aborted bool
+}
+
+// BeginInbox starts a transaction with BEGIN IMMEDIATE.
+func (s *Store) BeginInbox(ctx context.Context) (store.InboxTx[*sql.Tx], error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, s.failed("begin inbox", "", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	tx, err := conn.BeginTx(withAbort(ctx), nil)
+	if err != nil {
+		cancel()
+		return nil, s.failed("begin inbox", "", errors.Join(err, conn.Close()))
+	}
+	return &inboxTx{writing: writing{s, tx}, conn: conn, cancel: cancel}, nil
+}
+
+// Handle returns the transaction for the handler.
+func (t *inboxTx) Handle() *sql.Tx { return t.tx }
+
+// Abort interrupts the running statement, and makes the connection refuse all
+// others until the transaction is ended. It waits for a Commit that is under way.
+func (t *inboxTx) Abort() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.aborted = true
+	t.cancel()
+}
+
+func (t *inboxTx) failed(op, key string, err error) error {
+	t.mu.Lock()
+	aborted := t.aborted
+	t.mu.Unlock()
+	if err != nil && aborted {
+		return &waybill.Error{Op: op, Key: key, Err: store.ErrAborted}
+	}
+	return t.s.failed(op, key, err)
+}
+
+const savepoint = `waybill_event`
+
+// Savepoint begins a part of the transaction, in place of the one before.
+func (t *inboxTx) Savepoint(ctx context.Context) error {
+	if t.saved {
+		if err := t.Release(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := t.tx.ExecContext(ctx, `SAVEPOINT `+savepoint)
+	t.saved = err == nil
+	return t.failed("savepoint", "", err)
+}
+
+// Release keeps what was done since Savepoint.
+func (t *inboxTx) Release(ctx context.Context) error {
+	_, err := t.tx.ExecContext(ctx, `RELEASE `+savepoint)
+	t.saved = t.saved && err != nil
+	return t.failed("release savepoint", "", err)
+}
+
+// RollbackTo undoes what was done since Savepoint; the savepoint stays.
+func (t *inboxTx) RollbackTo(ctx context.Context) error {
+	_, err := t.tx.ExecContext(ctx, `ROLLBACK TO `+savepoint)
+	return t.failed("rollback to savepoint", "", err)
+}
+
+// Commit ends the transaction.
+func (t *inboxTx) Commit(ctx context.Context) error {
+	t.mu.Lock()
+	if t.aborted {
+		t.mu.Unlock()
+		return &waybill.Error{Op: "commit", Err: store.ErrAborted}
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = t.tx.Commit()
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return t.s.failed("commit", "", err)
+	}
+	t.cancel()
+	return t.s.failed("commit", "", t.conn.Close())
+}
+
+// Rollback undoes the transaction, whatever became of it, and gives the
+// connection back.
+func (t *inboxTx) Rollback(context.Context) error {
+	err := t.tx.Rollback()
+	if errors.Is(err, sql.ErrTxDone) {
+		err = nil
+	}
+	t.cancel()
+	if closeErr := t.conn.Close(); closeErr != nil && !errors.Is(closeErr, sql.ErrConnDone) && err == nil {
+		err = closeErr
+	}
+	return t.s.failed("rollback", "", err)
+}
+
+const (
+	markConsumedSQL = `
+INSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version,
+  outcome, topic, partition, position)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (consumer_group, event_id) DO NOTHING`
+
+	markDuplicateSQL = `
+UPDATE {consumed} SET duplicates = duplicates + 1, last_duplicate_at = {now}
+WHERE consumer_group = ?1 AND event_id = ?2`
+
+	isConsumedSQL = `
+SELECT EXISTS (SELECT 1 FROM {consumed} WHERE consumer_group = ?1 AND event_id = ?2)`
+)
+
+// MarkConsumed inserts the row, or counts a duplicate.
+func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bool, error) {
+	e := &consumed.Event
+	inserted, err := t.exec(ctx, markConsumedSQL, consumed.Group, e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID,
+		nonZero(e.AggregateVersion), string(consumed.Outcome), consumed.Topic, consumed.Partition, consumed.Position)
+	if err == nil && inserted == 0 {
+		_, err = t.exec(ctx, markDuplicateSQL, consumed.Group, e.ID)
+	}
+	if err != nil {
+		return false, t.failed("mark consumed", e.ID, err)
+	}
+	return inserted > 0, nil
+}
+
+// IsConsumed reports whether the group has consumed the id.
+func (t *inboxTx) IsConsumed(ctx context.Context, group, eventID string, count bool) (bool, error) {
+	if count {
+		counted, err := t.exec(ctx, markDuplicateSQL, group, eventID)
+		return counted > 0, t.failed("is consumed", eventID, err)
+	}
+	var found bool
+	err := t.scan(ctx, isConsumedSQL, []any{group, eventID}, &found)
+	return found, t.failed("is consumed", eventID, err)
+}
