@@ -48,11 +48,15 @@ func (s *suite) namesThatLookAlikeAreTwoTopics(t *testing.T) {
 		}
 		publish(t, c.Publisher, record(name, "k", name))
 	}
-	for _, name := range names {
-		sub := subscribe(t, c, groupName(), name)
-		wantIDs(t, read(t, sub, 1), name)
-		readNothing(t, sub)
+	sub := subscribe(t, c, groupName(), names...)
+	all := read(t, sub, len(names))
+	wantIDs(t, all, names...)
+	for _, d := range all {
+		if d.Record.Topic != d.Record.EventID {
+			t.Errorf("a record of %s came from %s", d.Record.EventID, d.Record.Topic)
+		}
 	}
+	readNothing(t, sub)
 }
 
 func (s *suite) illegalNamesAreRefused(t *testing.T) {
