@@ -26,8 +26,9 @@ func FileLength(tree *Tree) []Finding {
 
 // clockFiles may read the wall clock beside those named clock.go.
 var clockFiles = []string{
-	"id.go",            // an id of version 7 holds the time
-	"outbox/writer.go", // the default of OccurredAt
+	"id.go",                   // an id of version 7 holds the time
+	"outbox/writer.go",        // the default of OccurredAt
+	"relay/relaytest/wait.go", // polls, and lets a store answer slowly
 }
 
 // Clock checks that time is read in few places: leases and schedules run by
@@ -39,17 +40,18 @@ func Clock(tree *Tree) []Finding {
 		if base == "clock.go" || base == "clock_test.go" || slices.Contains(clockFiles, file.Path) {
 			continue
 		}
-		synthetic := false // inside a bubble of testing/synctest sleeping is exact and free
+		testing := file.test() || strings.HasSuffix(file.dir(), "test") // suites are tests too
+		synthetic := false                                              // inside a bubble of testing/synctest sleeping is exact and free
 		for _, one := range file.imports() {
 			synthetic = synthetic || one.path == "testing/synctest"
 		}
 		file.uses("time", func(name string, line int) {
 			switch {
-			case name == "Sleep" && file.test() && !synthetic:
+			case name == "Sleep" && testing && !synthetic:
 				found = append(found, Finding{file.Path, line, "time.Sleep in a test: poll for the condition until a deadline, or use testing/synctest"})
-			case name == "Sleep" && !file.test():
+			case name == "Sleep" && !testing:
 				found = append(found, Finding{file.Path, line, "time.Sleep: wait on a timer and a context"})
-			case name == "Now" && !file.test():
+			case name == "Now" && !testing:
 				found = append(found, Finding{file.Path, line, "time.Now: use the database's clock, or put the reading into the package's clock.go"})
 			}
 		})

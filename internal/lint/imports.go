@@ -22,7 +22,7 @@ var (
 	// Fakes and suites that pass the contracts; any test may trust them.
 	doubles = []string{
 		"", "store", "store/memstore", "store/storetest", "broker", "broker/membroker", "broker/brokertest",
-		"cdc", "cdc/cdctest", "outbox", "waybilltest", "internal/...",
+		"cdc", "cdc/cdctest", "outbox", "relay/relaytest", "waybilltest", "internal/...",
 	}
 )
 
@@ -39,6 +39,7 @@ var law = []ring{
 	{"cdc/...", []string{"", "cdc", "cdc/...", "internal/..."}, "an adapter knows the vocabulary and its own contract: what two adapters share belongs into the contract or its suite"},
 	{"outbox", contracts, "the writer knows contracts only: let the caller join the parts"},
 	{"relay", append(slices.Clone(contracts), "internal/..."), "relay, inbox and reconcile do not know each other: join them in ops or cmd"},
+	{"relay/relaytest", append(slices.Clone(doubles), "relay"), "the suite of the relay rests on contracts and fakes, so that any store can run it"},
 	{"inbox", append(slices.Clone(contracts), "outbox", "internal/..."), "of its siblings the inbox may use the outbox only: join the others in ops or cmd"},
 	{"inbox/...", []string{"", "inbox", "internal/..."}, "an addition to the inbox knows the vocabulary and the inbox"},
 	{"reconcile", append(slices.Clone(contracts), "internal/..."), "relay, inbox and reconcile do not know each other: join them in ops or cmd"},

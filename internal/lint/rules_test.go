@@ -39,6 +39,7 @@ var fixtures = []fixture{
 	{"clock", "sleep", files("relay/a.go", "package relay\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "time.Sleep: wait"},
 	{"clock", "sleep in a test", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "poll for the condition"},
 	{"clock", "sleep in a bubble", files("relay/a_test.go", "package relay\n\nimport (\n\t_ \"testing/synctest\"\n\t\"time\"\n)\n\nfunc f() { time.Sleep(1) }\n"), ""},
+	{"clock", "sleep in a suite", files("relay/relaytest/a.go", "package relaytest\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "poll for the condition"},
 	{"clock", "now in a test", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nvar x = time.Now()\n"), ""},
 
 	{"names", "file", files("relay/helpers_test.go", "package relay\n"), `"helpers" names a room`},
