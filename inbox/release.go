@@ -134,7 +134,7 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 	}
 	last, more := "", false
 	for _, h := range plan {
-		if u.settled >= r.limit || u.settled > 0 && stop.Err() != nil {
+		if u.settled >= r.limit || u.alone || u.settled > 0 && stop.Err() != nil {
 			more = true
 			break
 		}
@@ -205,6 +205,7 @@ type unit[TX any] struct {
 	tx        store.InboxTx[TX]
 	held      []store.Held
 	settled   int
+	alone     bool // commit before the next event
 	wrote     bool
 	news      []func()
 }
@@ -218,6 +219,9 @@ func (u *unit[TX]) one(h *store.Held) (step, error) {
 		delete(u.verdicts, h.Event.ID)
 		return u.failed(h, fail, mine)
 	case mine:
+		// A follower that takes the process down must not take this success, and
+		// with it the attempt that was counted for it.
+		u.alone = true
 		return u.apply(h, true)
 	case h.State == store.HeldRetry && h.RetryIn > 0:
 		return ended, nil

@@ -1,0 +1,142 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/memstore"
+)
+
+var errDeadlock = errors.New("deadlock found: the whole transaction was rolled back")
+
+// fragile is a store whose transactions can die as a whole inside of a
+// savepoint, as some databases have it.
+type fragile struct {
+	*memstore.Store
+	kill bool // the handler sets it, the next transaction control finds it
+}
+
+type fragileTx struct {
+	store.InboxTx[*memstore.Tx]
+	of *fragile
+}
+
+func (f *fragile) BeginInbox(ctx context.Context) (store.InboxTx[*memstore.Tx], error) {
+	tx, err := f.Store.BeginInbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &fragileTx{tx, f}, nil
+}
+
+func (tx *fragileTx) die(ctx context.Context) error {
+	if !tx.of.kill {
+		return nil
+	}
+	tx.of.kill = false
+	_ = tx.Rollback(ctx)
+	return errDeadlock
+}
+
+func (tx *fragileTx) RollbackTo(ctx context.Context) error {
+	if err := tx.die(ctx); err != nil {
+		return err
+	}
+	return tx.InboxTx.RollbackTo(ctx)
+}
+
+func (tx *fragileTx) Release(ctx context.Context) error {
+	if err := tx.die(ctx); err != nil {
+		return err
+	}
+	return tx.InboxTx.Release(ctx)
+}
+
+func TestFailedEventOfABatchIsUndoneAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.publish(ev("k1", 1), ev("k2", 1), ev("k3", 1), ev("k4", 1), ev("k5", 1))
+		r.start(failing(map[string]int{"k3/1": forever}), nil)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		r.wantHistory(map[string]string{"k1": "1", "k2": "1", "k4": "1", "k5": "1"})
+		if rows, _ := r.st.FindConsumed(t.Context(), "k3/1"); len(rows) != 0 {
+			t.Errorf("the failed event is marked consumed: %+v", rows)
+		}
+		if r.said("conflict") != 0 {
+			t.Error("the batch was done again")
+		}
+	})
+}
+
+func TestTransactionThatDiesUnderASavepointIsDoneAgainOneByOne(t *testing.T) {
+	for _, swallowed := range []bool{true, false} {
+		for _, times := range []int{1, 2, forever} {
+			name := map[bool]string{true: "swallowed", false: "returned"}[swallowed]
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					r.publish(ev("k", 1), ev("k", 2), ev("x", 3), ev("k", 4), ev("k", 5))
+					st := &fragile{Store: r.st}
+					left := times
+					r.startOn(st, r.b.Connect(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+						if err := apply(ctx, tx, event); err != nil {
+							return err
+						}
+						if event.Key == "x" && left > 0 {
+							left--
+							st.kill = true
+							if !swallowed {
+								return errDeadlock
+							}
+						}
+						return nil
+					}, nil)
+					r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+					if times == forever {
+						r.wantHistory(map[string]string{"k": "1 2 4 5"})
+						if rows, _ := r.st.FindConsumed(t.Context(), "x/3"); len(rows) != 0 {
+							t.Errorf("the event is marked consumed: %+v", rows)
+						}
+						r.after(time.Hour)
+						r.wantHeld("x/3 DEAD 5")
+					} else {
+						r.wantHistory(map[string]string{"k": "1 2 4 5", "x": "3"})
+						r.wantHeld()
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestCommitThatFailsForOneEventIsBlamedOnIt(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		// As a deferred constraint does: the commit of any transaction that has
+		// the event fails.
+		var poisoned bool
+		r.st.SetError(func(op string) error {
+			switch op {
+			case "begin inbox":
+				poisoned = false
+			case "commit":
+				if poisoned {
+					return errors.New("constraint violated")
+				}
+			}
+			return nil
+		})
+		r.publish(ev("a", 1), ev("p", 1), ev("b", 1))
+		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key == "p" {
+				poisoned = true
+			}
+			return apply(ctx, tx, event)
+		}, nil)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		run.mustStop()
+		r.wantHistory(map[string]string{"a": "1", "b": "1"})
+		r.wantHeld("p/1 RETRY 1")
+	})
+}

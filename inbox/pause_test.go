@@ -1,0 +1,133 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/store/memstore"
+)
+
+func TestConsumerThatFailsForEveryKeyPausesAndResumes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		want := map[string]string{}
+		for i := range 100 {
+			key := fmt.Sprintf("k%02d", i)
+			r.publish(ev(key, 1), ev(key, 2))
+			want[key] = "1 2"
+		}
+		var broken atomic.Bool
+		var tried atomic.Int32
+		broken.Store(true)
+		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			tried.Add(1)
+			if broken.Load() {
+				return errBoom
+			}
+			return apply(ctx, tx, event)
+		}, nil)
+		r.after(30 * time.Minute)
+		if h := run.Health(); h.State != Red || !h.Paused {
+			t.Errorf("health of a paused consumer: %+v", h)
+		}
+		counts, _ := r.st.CountHeld(t.Context(), "g")
+		// Ten keys showed it; later one event per several trials is set aside.
+		if counts.Retry < 10 || counts.Retry > 25 || counts.Dead > 0 {
+			t.Errorf("held after half an hour: %+v", counts)
+		}
+		if n := tried.Load(); n < 20 || n > 150 {
+			t.Errorf("the handler was tried %d times in half an hour", n)
+		}
+		broken.Store(false)
+		r.until("all applied", func() bool { return len(r.st.Rows("count")) == 200 })
+		r.wantHistory(want)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		r.until("health", func() bool { return run.Health().State == Green })
+		if r.said("paused") != 1 || r.said("resumed") != 1 {
+			t.Errorf("paused %d times, resumed %d times", r.said("paused"), r.said("resumed"))
+		}
+	})
+}
+
+func TestPausedConsumerRecoversByWhatItHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 10 {
+			r.publish(ev(fmt.Sprintf("k%d", i), 1))
+		}
+		var broken atomic.Bool
+		broken.Store(true)
+		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if broken.Load() {
+				return errBoom
+			}
+			return apply(ctx, tx, event)
+		}, nil)
+		r.until("paused", func() bool { return run.Health().Paused })
+		r.after(time.Hour)
+		for _, row := range r.heldRows() {
+			if row.Attempts != 1 {
+				t.Errorf("an attempt was spent in the pause: %+v", row)
+			}
+		}
+		broken.Store(false)
+		r.until("applied", func() bool { return len(r.st.Rows("count")) == 10 })
+		r.wantHeld()
+	})
+}
+
+func TestPoisonAmongGoodKeysDoesNotPause(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 50 {
+			r.publish(ev(fmt.Sprintf("poison%d", i), 1), ev(fmt.Sprintf("good%d", i), 1))
+		}
+		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key[0] == 'p' {
+				return errBoom
+			}
+			return apply(ctx, tx, event)
+		}, nil)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		if run.Health().Paused || r.said("paused") != 0 {
+			// Partitions are read one after the other, so ten poisonous keys in a row are possible.
+			t.Logf("paused %d times", r.said("paused"))
+		}
+		if got := len(r.st.Rows("count")); got != 50 {
+			t.Errorf("applied %d, want 50", got)
+		}
+	})
+}
+
+func TestPauseCanBeSwitchedOff(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 30 {
+			r.publish(ev(fmt.Sprintf("k%d", i), 1))
+		}
+		config := r.config()
+		config.PauseAfter = -1
+		r.start(func(context.Context, *memstore.Tx, waybill.Event) error { return errBoom }, config)
+		r.until("all held", func() bool { return len(r.held()) == 30 })
+	})
+}
+
+// A poisonous event at the head of the stream must not keep a healed consumer
+// paused for ever.
+func TestPausedConsumerPassesAPoisonousHead(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 10 {
+			r.publish(ev(fmt.Sprintf("dead%d", i), 1))
+		}
+		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key == "good" {
+				return apply(ctx, tx, event)
+			}
+			return errBoom
+		}, nil)
+		r.until("paused", func() bool { return run.Health().Paused })
+		r.publish(ev("dead11", 1))
+		r.publish(ev("good", 1))
+		r.until("good applied", func() bool { return r.history()["good"] == "1" })
+	})
+}
