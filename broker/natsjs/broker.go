@@ -115,6 +115,7 @@ func (b *Broker) options(ctx context.Context) []nats.Option {
 			if !b.isClosed() {
 				log.Warn("connection to nats lost", "cause", err)
 			}
+			b.hangUp()
 			b.link()
 		}),
 		nats.ReconnectHandler(func(conn *nats.Conn) {
@@ -153,6 +154,7 @@ func (b *Broker) Close() error {
 	b.closeOnce.Do(func() {
 		close(b.closed)
 		b.conn.Close()
+		b.hangUp()
 		b.link()
 	})
 	<-b.gone

@@ -18,14 +18,14 @@ const roomForMetadata = 64 << 10
 // Check reports whether the server answers, and whether it keeps what it
 // confirms, as far as a client can see that.
 func (b *Broker) Check(ctx context.Context, topics []string) []broker.Check {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
+	ctx, done := b.ask(ctx, "$JS.API.INFO")
+	defer done()
 	if err := b.usable(); err != nil {
 		return []broker.Check{{Name: "reachable", Detail: err.Error(), Hint: hintServer}}
 	}
 	account, err := b.js.AccountInfo(ctx)
 	if err != nil {
-		return []broker.Check{{Name: "reachable", Detail: classifyRequest(err).Error(), Hint: hintServer}}
+		return []broker.Check{{Name: "reachable", Detail: classifyLookup(verdict(ctx, err)).Error(), Hint: hintServer}}
 	}
 	checks := []broker.Check{
 		{Name: "reachable", OK: true, Detail: fmt.Sprintf("%s, version %s, %d streams",

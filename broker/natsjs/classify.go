@@ -72,6 +72,8 @@ func classifyLookup(err error) error {
 		return broker.Unavailable(broker.ScopeTopic, err, hintForeignStream)
 	case errors.Is(err, errDenied):
 		return broker.Unavailable(broker.ScopeTopic, err, hintDenied)
+	case errors.Is(err, errDisconnected):
+		return broker.Unavailable(broker.ScopeBroker, err, hintServer)
 	}
 	return classifyRequest(err)
 }

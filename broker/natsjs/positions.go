@@ -42,6 +42,8 @@ func parseStored(entry jetstream.KeyValueEntry) (stored, error) {
 
 // openPositions opens the bucket, making it where it is missing.
 func (b *Broker) openPositions(ctx context.Context, group string) (*positions, error) {
+	ctx, done := b.ask(ctx, "")
+	defer done()
 	bucket, err := b.js.KeyValue(ctx, b.config.positionsBucket())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		bucket, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -56,7 +58,7 @@ func (b *Broker) openPositions(ctx context.Context, group string) (*positions, e
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, verdict(ctx, err)
 	}
 	return &positions{bucket: bucket, group: group, known: make(map[string]stored)}, nil
 }

@@ -54,8 +54,8 @@ type reader struct {
 
 // newReader finds out where the group has to read on.
 func (s *subscription) newReader(ctx context.Context, p broker.Partition) (*reader, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
+	ctx, done := s.broker.ask(ctx, "")
+	defer done()
 	t, info, err := s.broker.look(ctx, p.Topic)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (s *subscription) newReader(ctx context.Context, p broker.Partition) (*read
 	}
 	at, err := s.positions.read(ctx, p.Topic, p.ID)
 	if err != nil {
-		return nil, err
+		return nil, verdict(ctx, err)
 	}
 	next := uint64(max(at.settled, 0)) + 1
 	log := s.broker.config.Logger
@@ -248,8 +248,8 @@ func (r *reader) keep(m jetstream.Msg) error {
 // createConsumer makes a consumer that starts at the next record.
 func (r *reader) createConsumer() error {
 	b := r.subscription.broker
-	ctx, cancel := context.WithTimeout(r.ctx, lookupTimeout)
-	defer cancel()
+	ctx, done := b.ask(r.ctx, "")
+	defer done()
 	t, _, err := b.look(ctx, r.partition.Topic)
 	if err != nil {
 		return err
@@ -276,7 +276,11 @@ func (r *reader) createConsumer() error {
 		Replicas:          1,
 	})
 	r.order = 0
-	return err
+	if err != nil {
+		r.consumer = nil // not an interface that holds nothing
+		return verdict(ctx, err)
+	}
+	return nil
 }
 
 // dropConsumer deletes the consumer, or leaves it to the server to forget it.
@@ -289,8 +293,8 @@ func (r *reader) dropConsumer() {
 	if b.usable() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), retryMax)
-	defer cancel()
+	ctx, done := b.ask(context.Background(), "")
+	defer done()
 	_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name)
 }
 

@@ -39,8 +39,6 @@ func (b *Broker) Subscribe(ctx context.Context, request broker.SubscribeRequest)
 	if err := b.usable(); err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
 	topics := make(map[string]*topic, len(request.Topics))
 	for _, name := range request.Topics {
 		t, _, err := b.look(ctx, name)
@@ -51,7 +49,7 @@ func (b *Broker) Subscribe(ctx context.Context, request broker.SubscribeRequest)
 	}
 	positions, err := b.openPositions(ctx, request.Group)
 	if err != nil {
-		return fail(fmt.Errorf("open bucket %s: %w", b.config.positionsBucket(), classifyRequest(err)))
+		return fail(fmt.Errorf("open bucket %s: %w", b.config.positionsBucket(), classifyLookup(err)))
 	}
 	return &subscription{
 		broker: b, group: request.Group, topics: topics, positions: positions,
@@ -68,8 +66,6 @@ func (s *subscription) Partitions(ctx context.Context) ([]broker.Partition, erro
 	if err := s.usable(); err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
 	var all []broker.Partition
 	for name, before := range s.topics {
 		now, _, err := s.broker.look(ctx, name)
@@ -199,6 +195,8 @@ func (s *subscription) Commit(ctx context.Context, positions []broker.Position) 
 		}
 		topics[i] = s.streamOf(p.Partition, t)
 	}
+	ctx, done := s.broker.ask(ctx, "")
+	defer done()
 	errs := make([]error, len(positions))
 	var all sync.WaitGroup
 	for i, p := range positions {
@@ -208,7 +206,7 @@ func (s *subscription) Commit(ctx context.Context, positions []broker.Position) 
 	for i, err := range errs {
 		if err != nil {
 			p := positions[i].Partition
-			return fail(fmt.Errorf("%s/%d: %w", p.Topic, p.ID, classifyRequest(err)))
+			return fail(fmt.Errorf("%s/%d: %w", p.Topic, p.ID, classifyLookup(verdict(ctx, err))))
 		}
 	}
 	return nil

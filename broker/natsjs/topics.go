@@ -58,22 +58,28 @@ func (b *Broker) ensure(ctx context.Context, spec broker.TopicSpec) error {
 	if count == 0 {
 		count = b.config.Partitions
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
 	have, _, err := b.look(ctx, spec.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateStream(ctx, b.streamConfig(spec.Name, count))
+		err = b.createStream(ctx, spec.Name, count)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
 			have, _, err = b.look(ctx, spec.Name)
 		}
 	}
 	switch {
 	case err != nil:
-		return classifyRequest(err)
+		return classifyLookup(err)
 	case have != nil && spec.Partitions != 0 && have.partitions != spec.Partitions:
 		return fmt.Errorf("it has %d partitions, not %d", have.partitions, spec.Partitions)
 	}
 	return nil
+}
+
+func (b *Broker) createStream(ctx context.Context, name string, partitions int) error {
+	config := b.streamConfig(name, partitions)
+	ctx, done := b.ask(ctx, "$JS.API.STREAM.CREATE."+config.Name)
+	defer done()
+	_, err := b.js.CreateStream(ctx, config)
+	return verdict(ctx, err)
 }
 
 func (b *Broker) streamConfig(name string, partitions int) jetstream.StreamConfig {
@@ -106,8 +112,6 @@ func (b *Broker) topic(ctx context.Context, name string) (*topic, error) {
 	if known != nil {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
 	found, _, err := b.look(ctx, name)
 	return found, err
 }
@@ -118,10 +122,7 @@ func (b *Broker) look(ctx context.Context, name string) (*topic, *jetstream.Stre
 	defer done()
 	stream, err := b.js.Stream(ctx, b.config.streamName(name))
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errDenied) {
-			err = cause
-		}
-		return nil, nil, err
+		return nil, nil, verdict(ctx, err)
 	}
 	info := stream.CachedInfo()
 	count, err := strconv.Atoi(info.Config.Metadata[metaCount])

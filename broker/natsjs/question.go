@@ -9,19 +9,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A server that forbids a subject does not answer the message: it says so by an
-// error of the connection, which names the subject. Whoever waits for an answer
-// to that subject is told here.
-
-// question is a request that waits for its answer.
+// question is a request that waits for its answer, which will never come when
+// the connection is lost meanwhile. Nor does it when the server forbids the
+// subject: it says so by an error of the connection that names the subject.
 type question struct {
-	subject string
+	subject string // of the request, where one is worth being recognised
 	cancel  context.CancelCauseFunc
 }
 
-// ask returns a context that also ends, with the cause errDenied, when the
-// server forbids the subject.
+// ask returns a context for one or more requests. It also ends, with a cause
+// that verdict finds, when the connection is lost or the server forbids the
+// subject.
 func (b *Broker) ask(ctx context.Context, subject string) (context.Context, func()) {
+	ctx, stop := context.WithTimeout(ctx, lookupTimeout)
 	ctx, cancel := context.WithCancelCause(ctx)
 	q := &question{subject: subject, cancel: cancel}
 	b.mu.Lock()
@@ -32,6 +32,24 @@ func (b *Broker) ask(ctx context.Context, subject string) (context.Context, func
 		delete(b.asking, q)
 		b.mu.Unlock()
 		cancel(nil)
+		stop()
+	}
+}
+
+// verdict returns why a request under a context of ask failed.
+func verdict(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errDenied) || errors.Is(cause, errDisconnected)) {
+		return cause
+	}
+	return err
+}
+
+// hangUp ends all requests, because their answers are lost.
+func (b *Broker) hangUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for q := range b.asking {
+		q.cancel(errDisconnected)
 	}
 }
 
