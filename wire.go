@@ -247,17 +247,18 @@ func decodeOccurredAt(e *Event, value string) (err error) {
 	return err
 }
 
-// decodeHeaders gives each header to its field and keeps the rest as the
-// event's own.
+// decodeHeaders gives each header to its field, passes over those whose field
+// is nil, and keeps the rest as the event's own.
 func decodeHeaders(headers []Header, fields map[string]field, e *Event) error {
 	// Backwards, so that the first header of a name is the last to be set.
 	for i := len(headers) - 1; i >= 0; i-- {
-		name, value := canonicalHeader(headers[i].Key), string(headers[i].Value)
-		if set, ok := fields[name]; ok {
-			// A header without a value says no more than a missing one.
-			if value == "" {
-				continue
-			}
+		name := canonicalHeader(headers[i].Key)
+		set, known := fields[name]
+		if known && (set == nil || len(headers[i].Value) == 0) {
+			continue // an empty value says no more than a missing header
+		}
+		value := string(headers[i].Value)
+		if known {
 			if err := set(e, value); err != nil {
 				return fmt.Errorf("header %s: malformed value %.64q", name, value)
 			}
@@ -295,6 +296,9 @@ func appendOwnHeaders(headers []Header, own map[string]string) []Header {
 // canonicalHeader returns the name under which a header is known here: lower
 // case, and CloudEvents attributes with the Kafka binding's prefix.
 func canonicalHeader(name string) string {
+	if lower, ok := rawNames[name]; ok {
+		return lower // as we write it: no need to make a new string
+	}
 	lower := strings.ToLower(name)
 	if rest, ok := strings.CutPrefix(lower, "ce-"); ok {
 		return "ce_" + rest

@@ -53,7 +53,7 @@ var cloudFields = map[string]field{
 		}
 		return nil
 	},
-	headerCloudSource: func(*Event, string) error { return nil }, // see decodeCloudEvents
+	headerCloudSource: nil, // see decodeCloudEvents
 }
 
 func cloudEventsHeaders(e *Event) []Header {

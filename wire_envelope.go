@@ -33,6 +33,17 @@ type envelope struct {
 // languages give up sooner than Go's does at 10,000.
 const maxDataDepth = 200
 
+// envelopeFields are the headers beside an envelope: of what both have, the
+// envelope counts.
+var envelopeFields = func() map[string]field {
+	fields := make(map[string]field, len(rawFields))
+	for name := range rawFields {
+		fields[name] = nil
+	}
+	fields[headerTraceParent] = rawFields[headerTraceParent]
+	return fields
+}()
+
 func envelopeHeaders(e *Event) []Header {
 	headers := rawHeaders(e)
 	for i := range headers {
@@ -84,7 +95,7 @@ func decodeEnvelope(r *Record, e *Event) error {
 	// The headers come along for what the envelope lacks: the event's own
 	// headers and the whole traceparent.
 	var beside Event
-	if err := decodeHeaders(r.Headers, rawFields, &beside); err != nil {
+	if err := decodeHeaders(r.Headers, envelopeFields, &beside); err != nil {
 		return err
 	}
 	e.ID, e.Type, e.SchemaVersion = env.EventID, env.EventType, env.EventVersion

@@ -35,6 +35,23 @@ var rawFields = map[string]field{
 	"content-type":     textField(func(e *Event) *string { return &e.ContentType }),
 }
 
+// rawNames has the names of rawFields by their usual spelling.
+var rawNames = map[string]string{
+	headerID:               "id",
+	headerType:             "eventtype",
+	headerSchemaVersion:    "eventversion",
+	headerTenantID:         "tenantid",
+	headerAggregateType:    "aggregatetype",
+	headerAggregateID:      "aggregateid",
+	headerAggregateVersion: "aggregateversion",
+	headerOccurredAt:       "occurredat",
+	headerSource:           "source",
+	headerCorrelationID:    "correlationid",
+	headerCausationID:      "causationid",
+	headerTraceParent:      "traceparent",
+	headerContentType:      "content-type",
+}
+
 // rawHeaders returns the headers that carry an event's metadata; those without
 // a value are left out.
 func rawHeaders(e *Event) []Header {
@@ -66,11 +83,22 @@ func decodeRaw(r *Record, e *Event) error {
 	return decodeHeaders(r.Headers, rawFields, e)
 }
 
+// appendTexts appends a header for each pair that has a value. The values share
+// one piece of memory.
 func appendTexts(headers []Header, texts [][2]string) []Header {
-	for _, t := range texts {
-		if t[1] != "" {
-			headers = append(headers, Header{Key: t[0], Value: []byte(t[1])})
+	size := 0
+	for i := range texts {
+		size += len(texts[i][1])
+	}
+	values := make([]byte, 0, size)
+	for i := range texts {
+		name, value := texts[i][0], texts[i][1]
+		if value == "" {
+			continue
 		}
+		start := len(values)
+		values = append(values, value...)
+		headers = append(headers, Header{Key: name, Value: values[start:len(values):len(values)]})
 	}
 	return headers
 }

@@ -283,6 +283,14 @@ func TestDecodeForeignRecords(t *testing.T) {
 			Record{Value: []byte(`{"eventId":"e","eventType":"T","unknown":{"a":[]},"aggregateVersion":7,"data":null}`)},
 			Event{ID: "e", Type: "T", AggregateVersion: 7, Data: []byte("null")},
 		},
+		{
+			"envelope beside other headers",
+			Record{
+				Value:   []byte(`{"eventId":"e","eventType":"T"}`),
+				Headers: header("waybill-format", "envelope", "id", "other", "eventType", "Other", "aggregateVersion", "no number", "traceparent", "tp", "x", "y"),
+			},
+			Event{ID: "e", Type: "T", TraceParent: "tp", Headers: map[string]string{"x": "y"}},
+		},
 		{"envelope without data", Record{Value: []byte(`{"eventId":"e"}`)}, Event{ID: "e"}},
 	}
 	for _, c := range cases {
