@@ -274,8 +274,10 @@ func (s *scheduler) onHot(result *readResult) {
 		}
 	}
 	switch {
-	case cut:
+	case cut && fresh > 0:
 		r.hotAt = time.Time{}
+	case cut: // rows that are known or read by key: no progress, so no haste
+		r.hotAt = now().Add(s.config.PollBusy)
 	case r.pause == 0:
 		r.pause = s.config.PollBusy
 		r.hotAt = now().Add(r.pause)

@@ -52,8 +52,9 @@ type Operator interface {
 	RetryDead(ctx context.Context, action Action, ids []string) ([]Result, error)
 	// SkipDead makes DEAD rows due with skip set.
 	SkipDead(ctx context.Context, action Action, ids []string) ([]Result, error)
-	// Requeue puts events into the queue again. It locks the event's row first
-	// and inserts from it, so it cannot race a cleanup.
+	// Requeue puts events into the queue again, due at once: their ids are lower
+	// than what relays read, which find them as they find retries. It locks the
+	// event's row first and inserts from it, so it cannot race a cleanup.
 	Requeue(ctx context.Context, action Action, ids []string) ([]Result, error)
 	// Audit returns the newest entries first.
 	Audit(ctx context.Context, limit int) ([]AuditEntry, error)

@@ -25,6 +25,22 @@ func testOrder[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, all...)
 	})
 
+	each(t, h, "slow reads and writes repeat nothing", func(e *env[TX]) {
+		e.store.dawdle(15 * time.Millisecond)
+		var all []waybill.Event
+		for n := range 120 {
+			all = append(all, event(fmt.Sprintf("k%d", n%11), n/11+1))
+		}
+		e.relay(func(c *relay.Config) { c.PublishBatch, c.FetchBatch = 5, 10 })
+		for n := 0; n < len(all); n += 12 {
+			e.append(all[n : n+12]...)
+			e.pause(4 * time.Millisecond)
+		}
+		e.sent(topic, len(all))
+		e.settled()
+		e.inOrder(true, all...)
+	})
+
 	// A takes the lower id and commits after B was sent; a rollback leaves a hole.
 	each(t, h, "late commits and holes delay nothing and lose nothing", func(e *env[TX]) {
 		e.relay(nil)

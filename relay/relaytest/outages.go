@@ -1,11 +1,13 @@
 package relaytest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker/membroker"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
 )
@@ -31,6 +33,21 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.until("green", func() bool { return run.Health().State == relay.Green })
 	})
 
+	each(t, h, "a broker that answers nothing costs no attempt", func(e *env[TX]) {
+		e.broker.SetFault(func(context.Context, waybill.Record) membroker.Verdict { return membroker.Verdict{Silent: true} })
+		e.append(append(events("a", 1, 5), events("b", 1, 5)...)...)
+		run := e.relay(func(c *relay.Config) { c.MaxAttempts, c.PublishTimeout = 2, 50*time.Millisecond })
+		e.until("red", func() bool { return run.Health().State == relay.Red })
+		e.pause(e.span(time.Minute))
+		if c := e.counts(); c.Pending != 10 || c.Failed != 0 || c.Dead != 0 {
+			t.Errorf("during the silence %+v, want 10 pending and no attempt spent", c)
+		}
+		e.broker.SetFault(nil)
+		e.sent(topic, 10)
+		e.settled()
+		e.inOrder(true, append(events("a", 1, 5), events("b", 1, 5)...)...)
+	})
+
 	each(t, h, "a denied topic stops alone and catches up in order", func(e *env[TX]) {
 		e.broker.DenyTopic("refunds", true)
 		many := 3000
@@ -42,7 +59,7 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 			denied = append(denied, in("refunds", event(fmt.Sprintf("r%d", n%50), n/50+1))...)
 		}
 		e.append(denied...)
-		run := e.relay(func(c *relay.Config) { c.MaxRows, c.FetchBatch = 200, 100 })
+		run := e.relay(func(c *relay.Config) { c.MaxRows, c.FetchBatch = 120, 120 })
 		for n := range 100 {
 			free = append(free, event(fmt.Sprintf("o%d", n%10), n/10+1))
 		}
@@ -97,10 +114,10 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 	})
 
 	each(t, h, "a read-only database stops the sending", func(e *env[TX]) {
-		run := e.relay(nil)
-		e.until("lanes", func() bool { return run.Health().State == relay.Green })
-		e.store.away(true, "apply", "renew", "claim")
+		run := e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = time.Minute, 20*time.Second })
+		e.until("lanes", func() bool { return run.get(&run.lanes) == store.Lanes })
 		e.pause(1500 * time.Millisecond) // an idle spell: the last proof is old
+		e.store.away(true, "apply", "renew", "claim")
 		e.append(events("k", 1, 5)...)
 		e.until("red", func() bool { return run.Health().State == relay.Red })
 		if n := len(e.broker.EventIDs(topic)); n != 0 {

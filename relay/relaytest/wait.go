@@ -19,7 +19,7 @@ const patience = 20 * time.Second
 // until waits for a condition and fails the test when it does not come.
 func (e *env[TX]) until(what string, condition func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(max(patience, e.span(time.Hour))); !condition(); {
+	for deadline := time.Now().Add(patience); !condition(); {
 		if time.Now().After(deadline) {
 			e.t.Fatalf("never came: %s\nlog:\n%s", what, e.log)
 		}
@@ -164,6 +164,7 @@ type moody struct {
 	mu    sync.Mutex
 	fails map[string]bool
 	calls map[string]int
+	slow  time.Duration
 }
 
 // away makes the named operations fail, or work again.
@@ -193,6 +194,23 @@ func (m *moody) enter(op string) error {
 	return nil
 }
 
+// dawdle makes reads and writes take their time after the database has done its
+// part, so that what they tell is old when it arrives.
+func (m *moody) dawdle(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = d
+}
+
+func (m *moody) linger() {
+	m.mu.Lock()
+	d := m.slow
+	m.mu.Unlock()
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
 func (m *moody) called(op string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,6 +221,7 @@ func (m *moody) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 	if err := m.enter("fetch"); err != nil {
 		return store.FetchResult{}, err
 	}
+	defer m.linger()
 	return m.Outbox.Fetch(ctx, request)
 }
 
@@ -210,6 +229,7 @@ func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 	if err := m.enter("fetchkey"); err != nil {
 		return store.FetchResult{}, err
 	}
+	defer m.linger()
 	return m.Outbox.FetchKey(ctx, request)
 }
 
@@ -217,6 +237,7 @@ func (m *moody) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.R
 	if err := m.enter("fetchdue"); err != nil {
 		return nil, err
 	}
+	defer m.linger()
 	return m.Outbox.FetchDue(ctx, lanes, limit)
 }
 
@@ -238,6 +259,7 @@ func (m *moody) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 	if err := m.enter("apply"); err != nil {
 		return err
 	}
+	defer m.linger()
 	return m.Outbox.Apply(ctx, guard, changes)
 }
 

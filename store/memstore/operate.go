@@ -46,6 +46,7 @@ func (s *Store) Requeue(ctx context.Context, action store.Action, ids []string) 
 			return store.OutcomeAlreadyPending
 		}
 		row := newQueueRow(s.outbox.events[id])
+		row.retryAt = now
 		s.outbox.setQueue(row)
 		s.record(action, "requeue", eventID, "", describe(row), now)
 		return store.OutcomeQueued

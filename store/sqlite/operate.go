@@ -36,7 +36,7 @@ func (q queueState) String() string {
 	return fmt.Sprintf(`{"status":%q,"skip":%t,"retries":%d}`, q.status, q.skip, q.retries)
 }
 
-const retryDeadSQL = `
+const dueSQL = `
 UPDATE {pending} SET status = 'PENDING', skip = 0, retry_count = 0, next_retry_at = {now}, updated_at = {now}
 WHERE id = ?1`
 
@@ -47,7 +47,7 @@ func (s *Store) RetryDead(ctx context.Context, action store.Action, ids []string
 			return store.OutcomeNotDead, nil
 		}
 		q.status, q.skip, q.retries = store.StatusPending, false, 0
-		_, err := w.exec(ctx, retryDeadSQL, q.id)
+		_, err := w.exec(ctx, dueSQL, q.id)
 		return store.OutcomeRetried, err
 	})
 }
@@ -79,7 +79,10 @@ func (s *Store) Requeue(ctx context.Context, action store.Action, ids []string) 
 			return store.OutcomeAlreadyPending, nil
 		}
 		q.status = store.StatusPending
-		_, err := w.exec(ctx, requeueSQL, jsonInts([]int64{q.id}))
+		if _, err := w.exec(ctx, requeueSQL, jsonInts([]int64{q.id})); err != nil {
+			return "", err
+		}
+		_, err := w.exec(ctx, dueSQL, q.id)
 		return store.OutcomeQueued, err
 	})
 }
