@@ -73,7 +73,7 @@ vet:
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint over all modules
-	@$(GOLANGCI) run $(PACKAGES)
+	@$(GOLANGCI) run --allow-parallel-runners $(PACKAGES)
 
 .PHONY: house
 house: ## the rules that only this repository has, docs included
