@@ -13,7 +13,8 @@ import (
 type Tx struct {
 	store   *Store
 	aborted chan struct{}
-	stop    func() bool // ends the watch on the context
+	over    func() error // of the context it was begun with
+	stop    func() bool  // ends the watch on that
 
 	// Guarded by store.mu.
 	ended     error // why no method works any more
@@ -54,6 +55,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 	tx := &Tx{
 		store:   s,
 		aborted: make(chan struct{}),
+		over:    ctx.Err,
 		writes: writes{
 			events:   make(map[string]eventRow),
 			consumed: make(map[consumedKey]consumedRow),
@@ -64,7 +66,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 	tx.stop = context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		tx.end(context.Cause(ctx))
+		tx.end(ctx.Err())
 	})
 	return tx, nil
 }
@@ -115,6 +117,9 @@ func (tx *Tx) end(cause error) {
 func (tx *Tx) usable() error {
 	if tx.isAborted {
 		return store.ErrAborted
+	}
+	if tx.ended == nil {
+		return tx.over()
 	}
 	return tx.ended
 }

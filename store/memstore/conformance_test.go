@@ -1,0 +1,11 @@
+package memstore_test
+
+import (
+	"testing"
+
+	"github.com/waybillhq/waybill/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Memory())
+}
