@@ -21,6 +21,9 @@ VALUES `
 	appendTailSQL = `
 ON CONFLICT (event_id) DO NOTHING
 RETURNING id, event_id`
+
+	// One event is the usual case, and worth a prepared statement.
+	appendOneSQL = appendHeadSQL + appendRowSQL + appendTailSQL
 )
 
 // appendQueueSQL queues events where no trigger does. A queue row that is
@@ -52,8 +55,7 @@ func (s *Store) appendChunk(ctx context.Context, tx store.SQLTx, events []waybil
 		args = append(args, e.ID, e.TenantID, e.AggregateType, e.AggregateID, nonZero(e.AggregateVersion), e.Type, e.SchemaVersion, e.Topic,
 			e.EffectiveKey(), append([]byte{}, e.Data...), e.ContentType, textOrNull(headers), formatTime(e.OccurredAt))
 	}
-	query := s.lexicon.Replace(appendHeadSQL + appendRowSQL + strings.Repeat(", "+appendRowSQL, len(events)-1) + appendTailSQL)
-	rows, err := tx.QueryContext(ctx, query, args...)
+	rows, err := tx.QueryContext(ctx, s.appendText(len(events)), args...)
 	if err != nil {
 		return err
 	}
@@ -82,6 +84,13 @@ func (s *Store) appendChunk(ctx context.Context, tx store.SQLTx, events []waybil
 		_, err = tx.ExecContext(ctx, s.text(appendQueueSQL), jsonInts(ids))
 	}
 	return err
+}
+
+func (s *Store) appendText(events int) string {
+	if events == 1 {
+		return s.text(appendOneSQL)
+	}
+	return s.lexicon.Replace(appendHeadSQL + appendRowSQL + strings.Repeat(", "+appendRowSQL, events-1) + appendTailSQL)
 }
 
 const existingSQL = `

@@ -23,6 +23,7 @@ var catalogue = []Statement{
 	{"meta: version", metaVersionSQL},
 	{"meta: set version", metaSetVersionSQL},
 
+	{"append", appendOneSQL},
 	{"append: queue", appendQueueSQL},
 	{"existing", existingSQL},
 
@@ -54,7 +55,7 @@ var catalogue = []Statement{
 	{"orphans", orphansSQL},
 
 	{"operate: find", operateFindSQL},
-	{"operate: retry dead", retryDeadSQL},
+	{"operate: make due", dueSQL},
 	{"operate: skip dead", skipDeadSQL},
 	{"operate: requeue", requeueSQL},
 	{"operate: record", recordSQL},

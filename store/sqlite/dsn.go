@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,12 +55,18 @@ func parseDSN(dsn string) (dataSource, error) {
 
 // decidesSync reports whether the DSN chooses the durability of commits.
 func (d dataSource) decidesSync() bool {
-	for _, pragma := range d.params["_pragma"] {
-		if strings.HasPrefix(strings.TrimSpace(strings.ToLower(pragma)), "synchronous") {
-			return true
-		}
-	}
-	return d.params.Has("_synchronous") || d.params.Has("_sync")
+	return d.sets("synchronous") || d.params.Has("_synchronous") || d.params.Has("_sync")
+}
+
+// sets reports whether the DSN runs a pragma of that name.
+func (d dataSource) sets(name string) bool {
+	return slices.ContainsFunc(d.params["_pragma"], func(pragma string) bool { return pragmaName(pragma) == name })
+}
+
+func pragmaName(pragma string) string {
+	name, _, _ := strings.Cut(pragma, "(")
+	name, _, _ = strings.Cut(name, "=")
+	return strings.ToLower(strings.TrimSpace(name))
 }
 
 func (d dataSource) writing(busy time.Duration) string {
@@ -74,15 +81,23 @@ func busyPragma(busy time.Duration) string {
 	return fmt.Sprintf("busy_timeout(%d)", max(busy.Milliseconds(), 1))
 }
 
-// uri returns the DSN for the driver. The caller's own pragmas come after ours,
-// and so win.
+// uri returns the DSN for the driver. The driver sorts pragmas, so one of ours
+// is left out where the caller has another value for it.
 func (d dataSource) uri(txlock string, pragmas ...string) string {
 	params := url.Values{}
 	for name, values := range d.params {
 		params[name] = values
 	}
 	params.Set("_txlock", txlock)
-	params["_pragma"] = append(pragmas, d.params["_pragma"]...)
-	path := (&url.URL{Path: d.path}).EscapedPath()
-	return "file:" + path + "?" + params.Encode()
+	params["_pragma"] = slices.Clone(d.params["_pragma"])
+	for _, pragma := range pragmas {
+		if !d.sets(pragmaName(pragma)) {
+			params.Add("_pragma", pragma)
+		}
+	}
+	path := d.path
+	if strings.HasPrefix(path, "//") { // would be read as a host
+		path = "/" + strings.TrimLeft(path, "/")
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + params.Encode()
 }

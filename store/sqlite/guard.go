@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"sync/atomic"
 
 	sqlite "modernc.org/sqlite"
@@ -136,6 +137,9 @@ func (c *guardedConn) commitAs(ctx context.Context, relaxed bool) error {
 // admit is asked before each statement.
 func (c *guardedConn) admit(ctx context.Context) error {
 	if c.open.Load() {
+		if c.abort != nil && c.abort.Err() != nil {
+			return c.abort.Err()
+		}
 		if c.died.Load() {
 			return errRolledBack
 		}
@@ -299,9 +303,13 @@ type guardedTx struct {
 
 // Commit implements driver.Tx.
 func (t *guardedTx) Commit() error {
+	aborted := t.c.abort != nil && t.c.abort.Err() != nil
 	died := t.end()
-	if died {
+	switch {
+	case died:
 		return errRolledBack
+	case aborted:
+		return errors.Join(context.Canceled, t.tx.Rollback())
 	}
 	return t.tx.Commit()
 }

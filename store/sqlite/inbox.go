@@ -16,6 +16,7 @@ type inboxTx struct {
 	writing
 	conn   *sql.Conn
 	cancel context.CancelFunc
+	unhook func() bool // what ends the transaction with its context
 	saved  bool
 
 	mu      sync.Mutex // between Abort and Commit
@@ -34,7 +35,22 @@ func (s *Store) BeginInbox(ctx context.Context) (store.InboxTx[*sql.Tx], error) 
 		cancel()
 		return nil, s.failed("begin inbox", "", errors.Join(err, conn.Close()))
 	}
-	return &inboxTx{writing: writing{s, tx}, conn: conn, cancel: cancel}, nil
+	t := &inboxTx{writing: writing{s, tx}, conn: conn, cancel: cancel}
+	t.unhook = context.AfterFunc(ctx, func() { _ = t.finish() })
+	return t, nil
+}
+
+// finish rolls back what is not committed, and gives the connection back. It
+// waits for a statement that is running.
+func (t *inboxTx) finish() error {
+	err := t.tx.Rollback()
+	if errors.Is(err, sql.ErrTxDone) {
+		err = nil
+	}
+	if closeErr := t.conn.Close(); closeErr != nil && !errors.Is(closeErr, sql.ErrConnDone) && err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 // Handle returns the transaction for the handler.
@@ -101,21 +117,15 @@ func (t *inboxTx) Commit(ctx context.Context) error {
 	if err != nil {
 		return t.s.failed("commit", "", err)
 	}
-	t.cancel()
-	return t.s.failed("commit", "", t.conn.Close())
+	_ = t.Rollback(ctx)
+	return nil
 }
 
-// Rollback undoes the transaction, whatever became of it, and gives the
-// connection back.
+// Rollback undoes what is not committed.
 func (t *inboxTx) Rollback(context.Context) error {
-	err := t.tx.Rollback()
-	if errors.Is(err, sql.ErrTxDone) {
-		err = nil
-	}
+	t.unhook()
+	err := t.finish()
 	t.cancel()
-	if closeErr := t.conn.Close(); closeErr != nil && !errors.Is(closeErr, sql.ErrConnDone) && err == nil {
-		err = closeErr
-	}
 	return t.s.failed("rollback", "", err)
 }
 

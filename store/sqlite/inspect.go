@@ -86,6 +86,49 @@ func (s *Store) Find(ctx context.Context, filter store.Filter) ([]store.Tracked,
 }
 
 func (s *Store) find(ctx context.Context, from, status string, filter store.Filter, limit int) ([]store.Tracked, error) {
+	query, args := findText(from, status, filter)
+	rows, err := s.reader.QueryContext(ctx, s.lexicon.Replace(query), append(args, limit)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []store.Tracked
+	for rows.Next() {
+		var tracked store.Tracked
+		var row rowScan
+		var event eventScan
+		var receipt store.Receipt
+		var publishedAt string
+		targets := append(row.targets(), &tracked.ID, &receipt.Outcome, &receipt.Via, &publishedAt, &receipt.PublishedTo, &receipt.Note)
+		if err := rows.Scan(append(targets, event.targets()...)...); err != nil {
+			return nil, err
+		}
+		if err := event.finish(); err != nil {
+			return nil, err
+		}
+		tracked.Event = event.event
+		tracked.CreatedAt = parseTime(row.createdAt)
+		tracked.Status = store.StatusPending
+		if receipt.Outcome != "" {
+			receipt.PublishedAt = parseTime(publishedAt)
+			tracked.Receipt = &receipt
+			tracked.Status = receipt.Outcome
+		}
+		if row.row.ID != 0 {
+			row.finish()
+			row.row.Event = event.event
+			tracked.Row = &row.row
+			tracked.Status = row.row.Status
+		}
+		found = append(found, tracked)
+	}
+	return found, rows.Err()
+}
+
+// findText returns the statement for a filter, and its parameters but for the
+// last, the limit. A condition that is not asked for is left out, so that each
+// question has the plan that suits it.
+func findText(from, status string, filter store.Filter) (string, []any) {
 	var where []string
 	var args []any
 	add := func(condition string, values ...any) {
@@ -136,42 +179,7 @@ func (s *Store) find(ctx context.Context, from, status string, filter store.Filt
 	if len(where) > 0 {
 		query += "\nWHERE " + strings.Join(where, " AND ")
 	}
-	rows, err := s.reader.QueryContext(ctx, s.lexicon.Replace(query+order+" LIMIT ?"), append(args, limit)...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var found []store.Tracked
-	for rows.Next() {
-		var tracked store.Tracked
-		var row rowScan
-		var event eventScan
-		var receipt store.Receipt
-		var publishedAt string
-		targets := append(row.targets(), &tracked.ID, &receipt.Outcome, &receipt.Via, &publishedAt, &receipt.PublishedTo, &receipt.Note)
-		if err := rows.Scan(append(targets, event.targets()...)...); err != nil {
-			return nil, err
-		}
-		if err := event.finish(); err != nil {
-			return nil, err
-		}
-		tracked.Event = event.event
-		tracked.CreatedAt = parseTime(row.createdAt)
-		tracked.Status = store.StatusPending
-		if receipt.Outcome != "" {
-			receipt.PublishedAt = parseTime(publishedAt)
-			tracked.Receipt = &receipt
-			tracked.Status = receipt.Outcome
-		}
-		if row.row.ID != 0 {
-			row.finish()
-			row.row.Event = event.event
-			tracked.Row = &row.row
-			tracked.Status = row.row.Status
-		}
-		found = append(found, tracked)
-	}
-	return found, rows.Err()
+	return query + order + " LIMIT ?", args
 }
 
 const orphansSQL = `

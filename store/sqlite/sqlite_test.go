@@ -115,3 +115,9 @@ func TestAppendFetchSettle(t *testing.T) {
 		t.Fatalf("hot rows after settling: got %d, want none", len(rows))
 	}
 }
+
+func settled(row *store.Row) store.SettledChange {
+	return store.SettledChange{
+		Change: store.Change{ID: row.ID, EventID: row.Event.ID}, Outcome: store.StatusSent, Via: "poll", PublishedTo: row.Event.Topic,
+	}
+}

@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS {event} (
   event_key         TEXT NOT NULL ON CONFLICT REPLACE DEFAULT '' CHECK (length(CAST(event_key AS BLOB)) <= 255),
   payload           ANY NOT NULL CHECK (typeof(payload) IN ('blob', 'text')),
   content_type      TEXT NOT NULL ON CONFLICT REPLACE DEFAULT 'application/json',
-  headers           TEXT CHECK (json_valid(headers) AND json_type(headers) IN ('object', 'null')),
+  headers           TEXT CHECK (headers IS NULL OR json_valid(headers) AND json_type(headers) IN ('object', 'null')),
   occurred_at       TEXT NOT NULL ON CONFLICT REPLACE DEFAULT (strftime({iso}, 'now'))
                     CHECK (occurred_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' AND julianday(occurred_at) IS NOT NULL),
   created_at        TEXT NOT NULL ON CONFLICT REPLACE DEFAULT (strftime({iso}, 'now')),

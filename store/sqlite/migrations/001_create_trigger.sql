@@ -3,4 +3,4 @@ CREATE TRIGGER {event_queue} AFTER INSERT ON {event} BEGIN
   DELETE FROM {pending} WHERE id = NEW.id;
   INSERT INTO {pending} (id, lane, key_hash, topic_hash)
 {queue_select};
-END
+END;

@@ -1,0 +1,64 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/sqlite"
+	"github.com/waybillhq/waybill/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, harness())
+}
+
+func harness() storetest.Harness[*sql.Tx] {
+	return storetest.Harness[*sql.Tx]{
+		Open: openSubject,
+		Exceptions: storetest.Exceptions{
+			SingleWriter: "SQLite has one writer at a time, and BEGIN IMMEDIATE makes a second one wait",
+			Schemas:      "the tables live in the main database of the file",
+			Microseconds: "SQLite's strftime knows milliseconds",
+		},
+	}
+}
+
+func openSubject(t testing.TB, options storetest.Options) *storetest.Subject[*sql.Tx] {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), &sqlite.Config{Names: options.Names, NoTrigger: options.NoTrigger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	if !options.Bare {
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quote := func(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+	names := options.Names.WithDefaults()
+	return &storetest.Subject[*sql.Tx]{
+		Outbox:   st,
+		Appender: storetest.SQLAppender(st),
+		Consumer: st,
+		Begin:    func(ctx context.Context) (*sql.Tx, error) { return st.DB().BeginTx(ctx, nil) },
+		Commit:   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+		Rollback: func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
+		Exec: func(ctx context.Context, tx *sql.Tx, statement storetest.Statement) error {
+			_, err := tx.ExecContext(ctx, statement.SQL(quote(names.Event)))
+			return err
+		},
+		SetSchemaVersion: func(ctx context.Context, version int) error {
+			_, err := st.DB().ExecContext(ctx, "UPDATE "+quote(names.Meta)+" SET value = ? WHERE key = 'schema_version'", fmt.Sprint(version))
+			return err
+		},
+		Explain: func(ctx context.Context, statement storetest.HotStatement) (storetest.Plan, error) {
+			return explain(ctx, st, statement)
+		},
+	}
+}
