@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// Losing the last moments of settling in a crash only repeats a send, so its
+// commit does not wait for the disk. The plans of these statements are kept,
+// possibly from a time when the queue was empty and reading all of it was best.
+const settleSettingsSQL = `SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true)`
+
+// KEY SHARE shuts out the FOR UPDATE of a claim, but not the renewal of the
+// lease by its owner, which would otherwise wait for each settling. What was
+// found is compared after the locks are taken, because a claim that was waited
+// for has changed it and time has passed.
+const lockLeasesSQL = `
+WITH l AS MATERIALIZED (
+    SELECT lane, owner, fence, expires_at FROM {lease} WHERE lane = ANY ($1::smallint[]) ORDER BY lane FOR KEY SHARE
+)
+SELECT w.lane
+FROM unnest($1::smallint[], $2::bigint[]) AS w (lane, fence)
+LEFT JOIN l USING (lane)
+WHERE (l.owner = $3 AND l.fence = w.fence AND l.expires_at > clock_timestamp()) IS NOT TRUE
+ORDER BY w.lane`
+
+const settleSQL = `
+WITH gone AS (
+    DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[]) RETURNING p.id
+)
+INSERT INTO {receipt} (id, event_id, outcome, via, published_at, published_to, note)
+SELECT id, c.event_id, c.outcome, c.via, clock_timestamp(), c.published_to, c.note
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+     AS c (id, event_id, outcome, via, published_to, note)
+JOIN gone USING (id)
+ON CONFLICT (id) DO UPDATE SET
+    event_id = EXCLUDED.event_id, outcome = EXCLUDED.outcome, via = EXCLUDED.via,
+    published_at = EXCLUDED.published_at, published_to = EXCLUDED.published_to, note = EXCLUDED.note`
+
+// An event is locked before its queue row, as a requeue does.
+const lockForgottenSQL = `SELECT id FROM {event} WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE`
+
+const forgetSQL = `
+WITH gone AS (
+    DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[]) RETURNING p.id
+), receipts AS (
+    DELETE FROM {receipt} WHERE id = ANY (ARRAY(SELECT id FROM gone))
+)
+DELETE FROM {event} WHERE id = ANY (ARRAY(SELECT id FROM gone))`
+
+const failSQL = `
+UPDATE {pending} p SET
+    status = CASE WHEN c.dead THEN 'DEAD' ELSE 'PENDING' END,
+    parked = true,
+    retry_count = c.retries,
+    next_retry_at = CASE WHEN NOT c.dead THEN clock_timestamp() + c.retry_in * interval '1 microsecond' END,
+    first_error = COALESCE(NULLIF(p.first_error, ''), c.error),
+    last_error = c.error,
+    updated_at = clock_timestamp()
+FROM unnest($1::bigint[], $2::boolean[], $3::integer[], $4::bigint[], $5::text[]) AS c (id, dead, retries, retry_in, error)
+WHERE p.id = c.id`
+
+const parkSQL = `
+UPDATE {pending} p SET parked = true, updated_at = clock_timestamp()
+WHERE p.id = ANY ($1::bigint[]) AND NOT p.parked`
+
+// Apply makes the changes if the leases hold. It takes two trips: leases, then
+// changes and commit.
+func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
+	return failure("apply", "", s.inTx(ctx, func(tx pgx.Tx) error {
+		if err := s.lockLeases(ctx, tx, guard); err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		s.queueSettled(batch, changes.Settled, changes.Forget)
+		s.queueFailed(batch, changes.Failed)
+		if len(changes.Parked) > 0 {
+			batch.Queue(s.sql(parkSQL), slices.Sorted(slices.Values(changes.Parked)))
+		}
+		if batch.Len() == 0 {
+			return nil
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	}))
+}
+
+func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard) error {
+	lanes := make([]int16, len(guard.Lanes))
+	fences := make([]int64, len(guard.Lanes))
+	for i, lease := range guard.Lanes {
+		lanes[i], fences[i] = int16(lease.Lane), lease.Fence
+	}
+	var lost []int
+	batch := &pgx.Batch{}
+	batch.Queue(s.sql(settleSettingsSQL))
+	batch.Queue(s.sql(lockLeasesSQL), lanes, fences, guard.Owner).Query(func(rows pgx.Rows) (err error) {
+		lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return &store.StaleError{Lanes: lost}
+	}
+	return nil
+}
+
+// queueSettled orders the rows by id, so that two settlings cannot lock them
+// crosswise.
+func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, forget bool) {
+	if len(settled) == 0 {
+		return
+	}
+	settled = slices.Clone(settled)
+	slices.SortStableFunc(settled, func(a, b store.SettledChange) int { return cmp.Compare(a.ID, b.ID) })
+	settled = slices.CompactFunc(settled, func(a, b store.SettledChange) bool { return a.ID == b.ID })
+	ids := make([]int64, len(settled))
+	texts := [5][]string{}
+	for i, c := range settled {
+		ids[i] = c.ID
+		for j, text := range [5]string{c.EventID, string(c.Outcome), c.Via, c.PublishedTo, c.Note} {
+			texts[j] = append(texts[j], storable(text))
+		}
+	}
+	if forget {
+		batch.Queue(s.sql(lockForgottenSQL), ids)
+		batch.Queue(s.sql(forgetSQL), ids)
+		return
+	}
+	batch.Queue(s.sql(settleSQL), ids, texts[0], texts[1], texts[2], texts[3], texts[4])
+}
+
+func (s *Store) queueFailed(batch *pgx.Batch, failed []store.FailedChange) {
+	if len(failed) == 0 {
+		return
+	}
+	failed = slices.Clone(failed)
+	slices.SortStableFunc(failed, func(a, b store.FailedChange) int { return cmp.Compare(a.ID, b.ID) })
+	n := len(failed)
+	ids, dead, retries := make([]int64, n), make([]bool, n), make([]int32, n)
+	waits, texts := make([]int64, n), make([]string, n)
+	for i, c := range failed {
+		ids[i], dead[i], retries[i], waits[i], texts[i] = c.ID, c.Dead, int32(c.Retries), micros(c.RetryIn), storable(c.Error)
+	}
+	batch.Queue(s.sql(failSQL), ids, dead, retries, waits, texts)
+}

@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/waybillhq/waybill"
+)
+
+// A duplicate fails this one: COMMIT is on its way already when it is noticed.
+const appendOnlySQL = insertEvents
+
+const appendOnlyQueuedSQL = `
+WITH n AS (` + insertEvents + `
+RETURNING id, event_id, topic, event_key, aggregate_id
+)` + queueNew
+
+const commitSQL = `COMMIT`
+
+// AppendCommit validates the events, appends them and commits, which ends tx in
+// any case. All is committed or nothing is: an id that the outbox has already
+// fails the whole with an error that wraps [waybill.ErrDuplicateEvent].
+//
+// With a transaction of [Store.Begin] the INSERT and the COMMIT travel together,
+// which saves a round trip while the business rows are locked. Another pgx.Tx is
+// committed in the ordinary way.
+func (s *Store) AppendCommit(ctx context.Context, tx pgx.Tx, events ...waybill.Event) error {
+	prepared, err := prepare(events)
+	if err != nil {
+		return errors.Join(err, rollBack(ctx, tx))
+	}
+	if own, ok := tx.(*Tx); ok && len(prepared) > 0 {
+		return s.appendCommit(ctx, own, prepared)
+	}
+	results, err := s.Append(ctx, tx, prepared)
+	if err == nil {
+		err = errors.Join(results...)
+	}
+	if err != nil {
+		return errors.Join(err, rollBack(ctx, tx))
+	}
+	return failure("commit", "", tx.Commit(ctx))
+}
+
+func (s *Store) appendCommit(ctx context.Context, tx *Tx, events []waybill.Event) error {
+	columns, err := columnsOf(events)
+	if err != nil {
+		return errors.Join(failure("append", "", err), rollBack(ctx, tx))
+	}
+	if err := tx.enter(txCommitting); err != nil {
+		return failure("append and commit", keyOf(events), err)
+	}
+	defer tx.finish()
+	text := s.sql(appendOnlySQL)
+	if s.noTrigger {
+		text = s.sql(appendOnlyQueuedSQL)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(text, columns.arrays()...)
+	batch.Queue(s.sql(commitSQL))
+	err = tx.inner.SendBatch(ctx, batch).Close()
+	if err == nil {
+		return nil
+	}
+	// The COMMIT was passed over, so the transaction is still open, unless the
+	// connection is gone and with it our knowledge.
+	err = errors.Join(failed(events, err), rollBack(ctx, tx.inner))
+	return err
+}
+
+func failed(events []waybill.Event, err error) error {
+	if codeOf(err) == codeUniqueViolation {
+		return &waybill.Error{Op: "postgres: append", Key: keyOf(events), Err: errors.Join(waybill.ErrDuplicateEvent, err), Hint: "nothing was committed"}
+	}
+	return failure("append and commit", keyOf(events), err)
+}
+
+func prepare(events []waybill.Event) ([]waybill.Event, error) {
+	at := now()
+	prepared := make([]waybill.Event, len(events))
+	var errs []error
+	for i := range events {
+		prepared[i] = events[i]
+		prepared[i].Normalize(at)
+		if err := prepared[i].Validate(0); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return prepared, errors.Join(errs...)
+}
+
+func rollBack(ctx context.Context, tx pgx.Tx) error {
+	if err := tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+		return failure("roll back", "", err)
+	}
+	return nil
+}
