@@ -1,0 +1,85 @@
+package config
+
+import (
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Redacted stands where a secret was.
+const Redacted = "*****"
+
+// passwordOption finds a password among options, as in a libpq keyword string
+// or in a URL's query.
+var passwordOption = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pwd|token|secret)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&;]+)`)
+
+// userInfo finds a password, or a lone token, before the '@' of a URL.
+var userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#@:]*)(:[^\s/?#]*)?@`)
+
+// secretsIn returns the passwords and tokens inside a DSN or URL, as they are
+// written and as they read once decoded.
+func secretsIn(text string) []string {
+	var found []string
+	add := func(secret string) {
+		if secret == "" {
+			return
+		}
+		found = append(found, secret)
+		if plain, err := url.PathUnescape(secret); err == nil && plain != secret {
+			found = append(found, plain)
+		}
+	}
+	for _, m := range userInfo.FindAllStringSubmatch(text, -1) {
+		switch {
+		case m[3] != "":
+			add(strings.TrimPrefix(m[3], ":"))
+		case strings.HasPrefix(m[1], "nats") || strings.HasPrefix(m[1], "tls") || strings.HasPrefix(m[1], "ws"):
+			add(m[2]) // nats://token@host
+		}
+	}
+	for _, m := range passwordOption.FindAllStringSubmatch(text, -1) {
+		if secret := m[2]; strings.HasPrefix(secret, "'") {
+			add(secret[1 : len(secret)-1])
+		} else {
+			add(secret)
+		}
+	}
+	return found
+}
+
+// Redact hides the given secrets, and whatever looks like a password in a URL
+// or among options.
+func Redact(text string, secrets []string) string {
+	// Longer ones first: a secret may contain another.
+	ordered := slices.SortedFunc(slices.Values(secrets), func(a, b string) int { return len(b) - len(a) })
+	for _, s := range ordered {
+		if len(s) >= 4 { // a shorter one would blot out ordinary words; the patterns below still catch it in place
+			text = strings.ReplaceAll(text, s, Redacted)
+		}
+	}
+	text = userInfo.ReplaceAllStringFunc(text, func(match string) string {
+		m := userInfo.FindStringSubmatch(match)
+		if m[3] != "" {
+			return m[1] + m[2] + ":" + Redacted + "@"
+		}
+		return match
+	})
+	return passwordOption.ReplaceAllString(text, "$1="+Redacted)
+}
+
+// RedactWriter hides secrets in what is written through it. Each Write should
+// be a whole line, as loggers and fmt make it.
+type RedactWriter struct {
+	To      io.Writer
+	Secrets []string
+}
+
+// Write implements [io.Writer].
+func (w *RedactWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.To, Redact(string(p), w.Secrets)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,90 @@
+// Command waybill moves events from a transactional outbox to a broker and
+// answers what became of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2 // the command line or the configuration is wrong
+	exitFindings = 3 // it worked, and found something that needs a person
+)
+
+// errFindings makes the command exit with exitFindings; what was found has
+// been printed.
+var errFindings = errors.New("findings")
+
+// usageError is a mistake in what was asked.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := untilSignal()
+	defer stop()
+	var cli cli
+	code := -1
+	parser, err := kong.New(&cli,
+		kong.Name("waybill"),
+		kong.Description("Events from a database to a broker, in order, once in effect. Start with: waybill demo"),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(c int) { code = c }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.UsageOnError(),
+	)
+	if err != nil {
+		return fail(stderr, nil, err)
+	}
+	kctx, err := parser.Parse(args)
+	if code >= 0 { // help was printed
+		return code
+	}
+	if err != nil {
+		return fail(stderr, nil, usageError{err})
+	}
+	app := &app{ctx: ctx, cli: &cli, stdout: stdout, stderr: stderr}
+	err = kctx.Run(app)
+	return fail(stderr, app.secrets, err)
+}
+
+// fail prints an error, redacted, and returns the exit code for it.
+func fail(stderr io.Writer, secrets []string, err error) int {
+	var usage usageError
+	var settings *adapter.ConfigError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFindings):
+		return exitFindings
+	}
+	fmt.Fprintln(stderr, "waybill:", config.Redact(err.Error(), secrets))
+	if errors.As(err, &usage) || errors.As(err, &settings) {
+		return exitUsage
+	}
+	return exitError
+}
+
+// untilSignal ends the context at the first SIGINT or SIGTERM. The second one
+// ends the process as if nobody had listened.
+func untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

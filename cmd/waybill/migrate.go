@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/store"
+)
+
+type migrateCmd struct {
+	Print     bool `help:"Print the SQL instead of running it, for a tool of your own."`
+	NoTrigger bool `help:"Leave out the trigger that queues each event; producers then write the queue row too."`
+	NoOutbox  bool `help:"Leave out the producer's tables."`
+	NoInbox   bool `help:"Leave out the consumer's tables."`
+}
+
+func (c *migrateCmd) Run(a *app) error {
+	if c.NoOutbox && c.NoInbox {
+		return usageError{fmt.Errorf("--no-outbox and --no-inbox together leave nothing to create")}
+	}
+	loaded, err := a.load()
+	if err != nil {
+		return err
+	}
+	st, err := adapter.CreateStore(a.ctx, loaded.Store)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	options := store.MigrateOptions{NoTrigger: c.NoTrigger || loaded.Store.NoTrigger, SkipOutbox: c.NoOutbox, SkipInbox: c.NoInbox}
+	if c.Print {
+		_, err := io.WriteString(a.stdout, st.MigrateSQL(options))
+		return err
+	}
+	if err := st.Migrate(a.ctx, options); err != nil {
+		return err
+	}
+	meta, err := st.ReadMeta(a.ctx)
+	if err != nil {
+		return err
+	}
+	trigger := "with the queue trigger"
+	if !meta.Trigger {
+		trigger = "without a queue trigger"
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: tables of version %d are in place, %s\n", adapter.Describe(loaded.Store), meta.Version, trigger)
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/relay"
+)
+
+type relayCmd struct{}
+
+func (c *relayCmd) Run(a *app) (err error) {
+	loaded, err := a.load()
+	if err != nil {
+		return err
+	}
+	st, err := a.openStore(loaded)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	publisher, err := a.awaitBroker(loaded.Broker)
+	if err != nil || publisher == nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, publisher.Close()) }()
+	if err := ensureTopics(a.ctx, publisher, &loaded.Config); err != nil {
+		// The relay waits for its broker by itself; only the log tells of it here.
+		a.logger.Warn("topics could not be made ready; the relay goes on and waits", "error", err)
+	}
+	diary := newDiary(a.logger)
+	settings := loaded.Relay.Config()
+	settings.Logger, settings.Events = a.logger, diary.events()
+	r, err := relay.New(st, publisher, settings)
+	if err != nil {
+		return usageError{err}
+	}
+	where, whither := adapter.Describe(loaded.Store), config.Redact(adapter.DescribeBroker(loaded.Broker), a.secrets)
+	a.logger.Info("relay starts", "from", where, "to", whither, "owner", r.Owner())
+	stop := diary.start()
+	defer stop()
+	return r.Run(a.ctx)
+}
+
+// awaitBroker opens the broker, trying for as long as it takes: a relay that is
+// restarted during an outage should need nobody to start it again. It returns
+// nil when it is told to stop meanwhile.
+func (a *app) awaitBroker(c config.Broker) (adapter.Broker, error) {
+	const least, most = 200 * time.Millisecond, 5 * time.Second
+	for wait := least; ; wait = min(2*wait, most) {
+		opened, err := adapter.OpenBroker(a.ctx, c, a.logger)
+		var wrong *adapter.ConfigError
+		switch {
+		case err == nil:
+			return opened, nil
+		case a.ctx.Err() != nil:
+			return nil, nil
+		case errors.As(err, &wrong), c.Kind == "embedded":
+			return nil, err
+		}
+		a.logger.Warn("broker cannot be reached, the relay waits for it", "error", err, "next_try_in", wait.String())
+		timer := time.NewTimer(wait/2 + rand.N(wait/2))
+		select {
+		case <-timer.C:
+		case <-a.ctx.Done():
+			timer.Stop()
+			return nil, nil
+		}
+	}
+}
+
+// ensureTopics creates the topics that the configuration names.
+func ensureTopics(ctx context.Context, admin broker.TopicAdmin, c *config.Config) error {
+	names := slices.Sorted(maps.Keys(c.Relay.Topics))
+	if len(names) == 0 {
+		return nil
+	}
+	specs := make([]broker.TopicSpec, len(names))
+	for i, name := range names {
+		specs[i] = broker.TopicSpec{Name: name, Partitions: c.Broker.Partitions}
+	}
+	return admin.EnsureTopics(ctx, specs)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/ops"
+)
+
+type traceCmd struct {
+	EventID string `arg:"" optional:"" name:"event-id" help:"The event to follow."`
+	Key     string `placeholder:"KEY" help:"Follow the events of this key, or of the aggregate with this id."`
+	Limit   int    `default:"20" help:"With --key: the newest so many."`
+	JSON    bool   `name:"json" help:"Print JSON."`
+}
+
+func (c *traceCmd) Run(a *app) error {
+	if (c.EventID == "") == (c.Key == "") {
+		return usageError{errors.New("give either an event id or --key")}
+	}
+	loaded, err := a.load()
+	if err != nil {
+		return err
+	}
+	st, err := a.openStore(loaded)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	inboxes, closeInboxes := a.openInboxes(&loaded.Config)
+	defer closeInboxes()
+	result, err := ops.Trace(a.ctx, st, inboxes, ops.TraceQuery{EventID: c.EventID, Key: c.Key, Limit: c.Limit})
+	if err != nil && !errors.Is(err, ops.ErrNoEvent) {
+		return err
+	}
+	if err == nil && len(result.Events) == 0 {
+		err = fmt.Errorf("trace %s: the outbox has no event of this key or aggregate id", c.Key)
+	}
+	if c.JSON {
+		return errors.Join(a.printJSON(result), err)
+	}
+	if _, printErr := fmt.Fprint(a.stdout, traceText(&result)); printErr != nil {
+		return printErr
+	}
+	return err
+}
+
+// openInboxes opens what can be opened: the trace says of the others why not.
+func (a *app) openInboxes(c *config.Config) (inboxes []ops.Inbox, closeAll func()) {
+	var opened []adapter.Store
+	for _, name := range slices.Sorted(maps.Keys(c.Inboxes)) {
+		st, err := adapter.OpenInbox(a.ctx, name, c.Inboxes[name])
+		if err != nil {
+			inboxes = append(inboxes, ops.Inbox{Name: name, Err: err})
+			continue
+		}
+		opened = append(opened, st)
+		inboxes = append(inboxes, ops.Inbox{Name: name, Reader: st})
+	}
+	return inboxes, func() {
+		for _, st := range opened {
+			_ = st.Close()
+		}
+	}
+}
+
+func traceText(result *ops.TraceResult) string {
+	var b strings.Builder
+	if result.More {
+		b.WriteString("(older events of this key are left out; see --limit)\n\n")
+	}
+	for i, e := range result.Events {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s", e.EventID)
+		if e.Type != "" {
+			fmt.Fprintf(&b, "  %s  %s %s", e.Type, e.AggregateType, e.AggregateID)
+		}
+		if e.AggregateVersion > 0 {
+			fmt.Fprintf(&b, " v%d", e.AggregateVersion)
+		}
+		fmt.Fprintf(&b, "\n  = %s\n", e.Verdict)
+		for _, l := range e.Lines {
+			question := l.Question
+			if l.Group != "" {
+				question = l.Group + ": " + question
+			}
+			fmt.Fprintf(&b, "  %-26s %s\n", question, l.Answer)
+		}
+	}
+	return b.String()
+}
