@@ -31,7 +31,8 @@ type Broker interface {
 }
 
 var stores = map[string]func(context.Context, config.Store) (Store, error){
-	"sqlite": openSQLite,
+	"sqlite":   openSQLite,
+	"postgres": openPostgres,
 }
 
 var brokers = map[string]func(context.Context, config.Broker, *slog.Logger) (Broker, error){

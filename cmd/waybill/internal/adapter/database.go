@@ -10,12 +10,21 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/sqlite"
 )
 
 func openSQLite(ctx context.Context, c config.Store) (Store, error) {
 	st, err := sqlite.Open(ctx, c.DSN, &sqlite.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
 	if err != nil { // not st: a nil *sqlite.Store would not be a nil Store
+		return nil, err
+	}
+	return st, nil
+}
+
+func openPostgres(ctx context.Context, c config.Store) (Store, error) {
+	st, err := postgres.Open(ctx, c.DSN, &postgres.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
+	if err != nil {
 		return nil, err
 	}
 	return st, nil
