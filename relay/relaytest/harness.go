@@ -83,6 +83,7 @@ func each[TX any](t *testing.T, h Harness[TX], name string, test func(e *env[TX]
 			h.Bubble(t, body)
 			return
 		}
+		t.Parallel() // most of the time is waiting
 		body(t)
 	})
 }

@@ -134,7 +134,7 @@ func testHolds[TX any](t *testing.T, h Harness[TX]) {
 	})
 
 	each(t, h, "a hold shorter than its write repeats nothing", func(e *env[TX]) {
-		e.store.dawdle(30 * time.Millisecond)
+		e.store.dawdle(30*time.Millisecond, "fetchkey", "apply")
 		var all []waybill.Event
 		for n := range 60 {
 			all = append(all, event(fmt.Sprintf("k%d", n%6), n/6+1))
@@ -153,7 +153,11 @@ func testHolds[TX any](t *testing.T, h Harness[TX]) {
 		verdicts := newDice(7)
 		e.broker.SetFault(verdicts.roll)
 		var all []waybill.Event
-		for n := range 400 {
+		total := 400
+		if h.Bubble == nil {
+			total = 120
+		}
+		for n := range total {
 			all = append(all, event(fmt.Sprintf("k%d", n%13), n/13+1))
 		}
 		e.relay(func(c *relay.Config) {

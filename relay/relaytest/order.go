@@ -25,16 +25,17 @@ func testOrder[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, all...)
 	})
 
-	each(t, h, "slow reads and writes repeat nothing", func(e *env[TX]) {
-		e.store.dawdle(15 * time.Millisecond)
+	each(t, h, "slow reads repeat nothing", func(e *env[TX]) {
+		e.store.dawdle(25*time.Millisecond, "fetch")
+		e.broker.Delay(5 * time.Millisecond)
 		var all []waybill.Event
 		for n := range 120 {
 			all = append(all, event(fmt.Sprintf("k%d", n%11), n/11+1))
 		}
-		e.relay(func(c *relay.Config) { c.PublishBatch, c.FetchBatch = 5, 10 })
+		e.relay(nil)
 		for n := 0; n < len(all); n += 12 {
 			e.append(all[n : n+12]...)
-			e.pause(4 * time.Millisecond)
+			e.pause(40 * time.Millisecond)
 		}
 		e.sent(topic, len(all))
 		e.settled()

@@ -123,6 +123,13 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 		if n := len(e.broker.EventIDs(topic)); n != 0 {
 			t.Errorf("%d records sent without the means to settle them", n)
 		}
+		e.pause(e.span(10 * time.Second))
+		if state := run.Health().State; state != relay.Red {
+			t.Errorf("health is %s while nothing can be written, want red", state)
+		}
+		if n := e.log.count("database available again"); n != 0 {
+			t.Errorf("the log says %d times that the database is back, want 0", n)
+		}
 		e.store.away(false, "apply", "renew", "claim")
 		e.sent(topic, 5)
 		e.settled()

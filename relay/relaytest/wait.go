@@ -14,7 +14,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // until waits for a condition and fails the test when it does not come.
 func (e *env[TX]) until(what string, condition func() bool) {
@@ -164,7 +164,7 @@ type moody struct {
 	mu    sync.Mutex
 	fails map[string]bool
 	calls map[string]int
-	slow  time.Duration
+	slow  map[string]time.Duration
 }
 
 // away makes the named operations fail, or work again.
@@ -194,17 +194,20 @@ func (m *moody) enter(op string) error {
 	return nil
 }
 
-// dawdle makes reads and writes take their time after the database has done its
+// dawdle makes reads or writes take their time after the database has done its
 // part, so that what they tell is old when it arrives.
-func (m *moody) dawdle(d time.Duration) {
+func (m *moody) dawdle(d time.Duration, ops ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slow = d
+	m.slow = make(map[string]time.Duration)
+	for _, op := range ops {
+		m.slow[op] = d
+	}
 }
 
-func (m *moody) linger() {
+func (m *moody) linger(op string) {
 	m.mu.Lock()
-	d := m.slow
+	d := m.slow[op]
 	m.mu.Unlock()
 	if d > 0 {
 		time.Sleep(d)
@@ -221,7 +224,7 @@ func (m *moody) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 	if err := m.enter("fetch"); err != nil {
 		return store.FetchResult{}, err
 	}
-	defer m.linger()
+	defer m.linger("fetch")
 	return m.Outbox.Fetch(ctx, request)
 }
 
@@ -229,7 +232,7 @@ func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 	if err := m.enter("fetchkey"); err != nil {
 		return store.FetchResult{}, err
 	}
-	defer m.linger()
+	defer m.linger("fetchkey")
 	return m.Outbox.FetchKey(ctx, request)
 }
 
@@ -237,7 +240,7 @@ func (m *moody) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.R
 	if err := m.enter("fetchdue"); err != nil {
 		return nil, err
 	}
-	defer m.linger()
+	defer m.linger("fetchdue")
 	return m.Outbox.FetchDue(ctx, lanes, limit)
 }
 
@@ -259,7 +262,7 @@ func (m *moody) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 	if err := m.enter("apply"); err != nil {
 		return err
 	}
-	defer m.linger()
+	defer m.linger("apply")
 	return m.Outbox.Apply(ctx, guard, changes)
 }
 
