@@ -2,7 +2,10 @@ package brokertest
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,11 +52,17 @@ func (s *suite) freeze(t *testing.T) {
 	}
 }
 
-// outage stops the server under a publisher and a consumer and starts it again.
+// outage stops the server under its clients and starts it again.
 func (s *suite) outage(t *testing.T) {
 	if s.Stop == nil || s.Start == nil {
 		t.Skip("the harness cannot stop the server")
 	}
+	t.Run("ClientsRecover", s.clientsRecover)
+	t.Run("WhatWasRefusedDoesNotAppearLater", s.whatWasRefusedDoesNotAppearLater)
+	t.Run("OrderSurvives", s.orderSurvivesOutages)
+}
+
+func (s *suite) clientsRecover(t *testing.T) {
 	c := s.open(t)
 	topic, group := s.topic(t, c, 2), groupName()
 	sub := subscribe(t, c, group, topic)
@@ -70,6 +79,154 @@ func (s *suite) outage(t *testing.T) {
 		untilPublished(t, c.Publisher, record(topic, "a", a), record(topic, "b", b))
 		readAcross(t, sub, a, b)
 	}
+}
+
+// whatWasRefusedDoesNotAppearLater looks for clients that keep records for the
+// time after the outage, when the caller may have given up on them.
+func (s *suite) whatWasRefusedDoesNotAppearLater(t *testing.T) {
+	c := s.open(t)
+	topic := s.topic(t, c, 1)
+	sub := subscribe(t, c, groupName(), topic)
+	publish(t, c.Publisher, record(topic, "a", "a1"))
+	s.Stop(t)
+	untilUnavailable(t, c.Publisher, record(topic, "b", "maybe"))
+	wantClasses(t, tryPublish(t, c.Publisher, record(topic, "a", "refused")), "broker unavailable")
+	s.Start(t)
+	untilPublished(t, c.Publisher, record(topic, "c", "last"))
+	seen := make(map[string]bool)
+	for ctx := t.Context(); !seen["last"]; {
+		batch, err := sub.Poll(ctx, 10, quiet)
+		if err != nil {
+			pause(ctx)
+		}
+		for _, d := range batch {
+			seen[d.Record.EventID] = true
+		}
+	}
+	if seen["refused"] {
+		t.Error("a record that was answered as unavailable was stored after the outage")
+	}
+}
+
+// orderSurvivesOutages publishes as a relay does, and reads, while the server
+// stops and starts. Records may come twice, but the first arrivals of a key come
+// in order and none is missing.
+func (s *suite) orderSurvivesOutages(t *testing.T) {
+	const keys, perKey, outages = 10, 60, 3
+	c := s.open(t)
+	topic, group := s.topic(t, c, 3), groupName()
+	sub := subscribe(t, c, group, topic)
+	var pending []waybill.Record
+	for i := range perKey {
+		for key := range keys {
+			pending = append(pending, record(topic, fmt.Sprintf("key-%d", key), fmt.Sprintf("%d-%03d", key, i)))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	// The publisher sends a share of the records between two outages, so that none
+	// is over before it began.
+	shares := make(chan []waybill.Record, outages+1)
+	size := len(pending) / (outages + 1)
+	for i := range outages + 1 {
+		end := (i + 1) * size
+		if i == outages {
+			end = len(pending)
+		}
+		shares <- pending[i*size : end]
+	}
+	close(shares)
+	begun := make(chan struct{}, outages+1)
+	published := make(chan error, 1)
+	go func() { published <- publishShares(ctx, c.Publisher, shares, begun) }()
+	read := make(chan error, 1)
+	go func() { read <- readFirsts(ctx, sub, keys*perKey) }()
+	for range outages {
+		select {
+		case <-begun: // it is in the middle of a share
+		case <-ctx.Done():
+		}
+		s.Stop(t)
+		pause(ctx)
+		s.Start(t)
+	}
+	for range begun { // of the last share
+	}
+	if err := <-published; err != nil {
+		t.Errorf("publish: %v", err)
+		cancel()
+	}
+	if err := <-read; err != nil {
+		t.Errorf("read: %v", err)
+	}
+}
+
+// publishShares publishes each share until all of it is confirmed. Each begins
+// with a word to whoever stops the server.
+func publishShares(ctx context.Context, p broker.Publisher, shares <-chan []waybill.Record, begun chan<- struct{}) error {
+	defer close(begun)
+	for left := range shares {
+		told := false
+		for len(left) > 0 {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("%d records are left: %w", len(left), err)
+			}
+			attempt, stop := context.WithTimeout(ctx, 2*time.Second)
+			if !told {
+				told = true
+				begun <- struct{}{}
+			}
+			n := min(len(left), 50)
+			errs := p.Publish(attempt, left[:n])
+			stop()
+			var again []waybill.Record
+			for i, err := range errs {
+				if err == nil {
+					continue
+				}
+				again = append(again, left[i])
+				switch class, _ := broker.Classify(err); class {
+				case broker.ClassUnavailable, broker.ClassUnknown, broker.ClassPredecessor:
+				default:
+					return fmt.Errorf("%s: %w", left[i].EventID, err)
+				}
+			}
+			if len(again) > 0 {
+				pause(ctx)
+			}
+			left = append(again, left[n:]...)
+		}
+	}
+	return nil
+}
+
+// readFirsts reads until n different records came.
+func readFirsts(ctx context.Context, sub broker.Subscription, n int) error {
+	next := make(map[string]int) // of each key
+	for total := 0; total < n; {
+		batch, err := sub.Poll(ctx, 100, quiet)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%d of %d records came, last error: %w", total, n, err)
+		}
+		if err != nil {
+			pause(ctx)
+		}
+		for _, d := range batch {
+			_, text, _ := strings.Cut(d.Record.EventID, "-")
+			i, err := strconv.Atoi(text)
+			switch {
+			case err != nil || i > next[d.Record.Key]:
+				return fmt.Errorf("%s came when %d was due of its key", d.Record.EventID, next[d.Record.Key])
+			case i == next[d.Record.Key]:
+				next[d.Record.Key]++
+				total++
+			}
+		}
+		if err == nil && len(batch) > 0 {
+			_ = tryCommit(ctx, sub, batch) // a lost commit only repeats
+		}
+	}
+	return nil
 }
 
 // untilUnavailable publishes until the outage has been noticed by both records.

@@ -1,6 +1,7 @@
 package natsjs_test
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,10 @@ func (s *testServer) stop(t testing.TB) {
 	}
 }
 
+func (s *testServer) address() string {
+	return fmt.Sprintf("127.0.0.1:%d", s.config.Port)
+}
+
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,14 +67,16 @@ func open(t testing.TB, url string, config *natsjs.Config) *natsjs.Broker {
 
 func TestConformance(t *testing.T) {
 	server := startServer(t)
+	between := startProxy(t, server.address())
 	brokertest.Run(t, brokertest.Harness{
 		Open: func(t testing.TB) brokertest.Client {
-			b := open(t, server.ClientURL(), nil)
+			b := open(t, between.url(), nil)
 			return brokertest.Client{Publisher: b, Subscriber: b, Admin: b, Checker: b}
 		},
 		TooLarge: natsjs.EmbeddedMaxPayload + 1,
 		Stop:     server.stop,
 		Start:    server.start,
+		Freeze:   between.freeze,
 
 		ServerPackages: []string{"github.com/nats-io/nats-server/v2/server"},
 	})

@@ -99,7 +99,12 @@ func classifyRequest(err error) error {
 	return broker.Unavailable(broker.ScopeBroker, err, hintServer)
 }
 
-func tooLarge(record *waybill.Record, size int, limit int64) error {
-	return broker.Permanent(fmt.Errorf("record %s is too large: %d bytes, limit %d", record.EventID, size, limit),
-		"raise max_payload of the server, or send less")
+func tooLarge(record *waybill.Record, size int, limit int64, hint string) error {
+	return broker.Permanent(fmt.Errorf("record %s is too large: %d bytes, limit %d", record.EventID, size, limit), hint)
+}
+
+// isTooLarge reports whether the stream itself refused the size of a message.
+func isTooLarge(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum
 }

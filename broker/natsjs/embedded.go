@@ -17,7 +17,10 @@ import (
 // greatest size fits, and the server does not yet warn of it.
 const EmbeddedMaxPayload = 8 << 20
 
-const startTimeout = 20 * time.Second
+const (
+	startTimeout = 20 * time.Second
+	startPoll    = 200 * time.Millisecond // between looks at why it does not start
+)
 
 // EmbeddedConfig is how to run a NATS server inside this process.
 type EmbeddedConfig struct {
@@ -40,7 +43,6 @@ type EmbeddedConfig struct {
 // Embedded is a NATS server inside this process.
 type Embedded struct {
 	server *server.Server
-	port   int
 	once   sync.Once
 }
 
@@ -83,17 +85,22 @@ func StartEmbedded(ctx context.Context, config *EmbeddedConfig) (*Embedded, erro
 	}
 	s.SetLoggerV2(log, false, false, false)
 	e := &Embedded{server: s}
-	go s.Start() // returns at once in most versions, and when the server ends in others
-	wait := startTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, until(deadline))
-	}
-	if !s.ReadyForConnections(wait) || !s.JetStreamEnabled() {
-		_ = e.Close()
-		if cause := log.fatal(); cause != "" {
-			return fail(errors.New(cause), "is the port free, and the directory not in use?")
+	go s.Start() // beside this: the recovery of large streams may outlast ctx
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for !s.ReadyForConnections(startPoll) {
+		cause := log.fatal()
+		if cause == nil {
+			cause = ctx.Err()
 		}
-		return fail(fmt.Errorf("not ready after %v", wait), "is the port free, and the directory not in use?")
+		if cause != nil {
+			_ = e.Close()
+			return fail(cause, "is the port free, and the directory not in use?")
+		}
+	}
+	if !s.JetStreamEnabled() {
+		_ = e.Close()
+		return fail(errors.Join(errors.New("JetStream is off"), log.fatal()), "can the directory be written?")
 	}
 	return e, nil
 }
@@ -115,10 +122,10 @@ func (e *Embedded) Close() error {
 type serverLog struct {
 	logger *slog.Logger
 	mu     sync.Mutex
-	cause  string
+	cause  error
 }
 
-func (l *serverLog) fatal() string {
+func (l *serverLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
@@ -140,7 +147,7 @@ func (l *serverLog) Fatalf(format string, args ...any) {
 	l.write(slog.LevelError, format, args)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cause == "" {
-		l.cause = fmt.Sprintf(format, args...)
+	if l.cause == nil {
+		l.cause = fmt.Errorf(format, args...)
 	}
 }

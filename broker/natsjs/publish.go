@@ -92,12 +92,12 @@ func (c *call) run(ctx context.Context) {
 		select {
 		case a := <-c.answers:
 			delete(c.waiting, a.index)
-			c.settle(a.index, a.err)
+			c.settle(a.index, c.classify(ctx, a))
 		case <-ctx.Done():
-			c.giveUp(ctx.Err())
+			c.giveUp(ctx, ctx.Err())
 			return
 		case <-c.broker.closed:
-			c.giveUp(errClosed)
+			c.giveUp(ctx, errClosed)
 			return
 		}
 	}
@@ -119,7 +119,7 @@ func (c *call) send(ctx context.Context, i int) error {
 		Data:    record.Value,
 	}
 	if size, limit := headerSize(m.Header)+len(m.Data), b.conn.MaxPayload(); int64(size) > limit {
-		return tooLarge(record, size, limit)
+		return tooLarge(record, size, limit, "raise max_payload of the server, or send less")
 	}
 	b.mu.Lock()
 	b.sent[m] = answerTo{call: c, index: i}
@@ -149,12 +149,12 @@ func (c *call) settle(i int, err error) {
 }
 
 // giveUp settles what has no answer, after taking those that have come.
-func (c *call) giveUp(err error) {
+func (c *call) giveUp(ctx context.Context, err error) {
 	for {
 		select {
 		case a := <-c.answers:
 			delete(c.waiting, a.index)
-			c.settle(a.index, a.err)
+			c.settle(a.index, c.classify(ctx, a))
 			continue
 		default:
 		}
@@ -195,16 +195,24 @@ func (b *Broker) answer(m *nats.Msg, err error) {
 	if !waiting {
 		return
 	}
-	record := &to.call.records[to.index]
-	switch {
-	case err == nil:
-	case errors.Is(err, errDuplicate):
-		err = broker.Retryable(err)
-	default:
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			b.forget(record.Topic) // made anew, with another number of partitions?
-		}
-		err = classifySend(err, record)
-	}
 	to.call.answers <- answer{to.index, err}
+}
+
+// classify says what an answer means, asking the server about the stream where
+// ctx leaves time for that.
+func (c *call) classify(ctx context.Context, a answer) error {
+	b, record := c.broker, &c.records[a.index]
+	switch {
+	case a.err == nil:
+		return nil
+	case errors.Is(a.err, errDuplicate):
+		return broker.Retryable(a.err)
+	case errors.Is(a.err, jetstream.ErrNoStreamResponse):
+		b.forget(record.Topic) // made anew, with another number of partitions?
+	case isTooLarge(a.err):
+		if _, info, err := b.look(ctx, record.Topic); err == nil {
+			return tooLarge(record, headerSize(encodeHeaders(record))+len(record.Value), int64(info.Config.MaxMsgSize), "raise max_msg_size of the stream, or send less")
+		}
+	}
+	return classifySend(a.err, record)
 }
