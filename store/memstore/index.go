@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// index is a sorted set of ids. A removed id stays in the slice, unmarked,
-// until half of it is such: events leave mostly at the front, and moving the
-// rest each time would make a long queue quadratic.
+// index is a sorted set of ids. An id that is removed at the front, as most are,
+// leaves the slice at once; another stays in it until half of it is such. Moving
+// the rest each time would make a long queue quadratic.
 type index struct {
 	ids  []int64
 	live map[int64]struct{}
@@ -34,6 +34,12 @@ func (x *index) remove(id int64) {
 		return
 	}
 	delete(x.live, id)
+	for len(x.ids) > 0 {
+		if _, ok := x.live[x.ids[0]]; ok {
+			break
+		}
+		x.ids = x.ids[1:]
+	}
 	if len(x.ids) > 2*len(x.live)+16 {
 		x.ids = slices.DeleteFunc(x.ids, func(id int64) bool {
 			_, ok := x.live[id]

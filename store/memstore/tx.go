@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"maps"
+	"slices"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -162,7 +163,8 @@ func (tx *Tx) callLocked(ctx context.Context, op, key string, row lockKey, run f
 }
 
 func (s *Store) applyWrites(w *writes) {
-	for _, row := range w.events {
+	// In order of id, so that the indexes grow at their end.
+	for _, row := range slices.SortedFunc(maps.Values(w.events), func(a, b eventRow) int { return int(a.id - b.id) }) {
 		s.outbox.insert(row)
 	}
 	for key, row := range w.consumed {
