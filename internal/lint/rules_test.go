@@ -38,6 +38,8 @@ var fixtures = []fixture{
 	{"clock", "now in clock.go", files("relay/clock.go", "package relay\n\nimport \"time\"\n\nvar x = time.Now()\n"), ""},
 	{"clock", "sleep", files("relay/a.go", "package relay\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "time.Sleep: wait"},
 	{"clock", "sleep in a test", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "poll for the condition"},
+	{"clock", "poll in a test", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nfunc f() {\n\tfor !done() {\n\t\ttime.Sleep(1)\n\t}\n}\n"), ""},
+	{"clock", "sleep beside a loop", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nfunc f() {\n\tfor !done() {\n\t}\n\ttime.Sleep(1)\n}\n"), "a_test.go:8: time.Sleep in a test"},
 	{"clock", "sleep in a bubble", files("relay/a_test.go", "package relay\n\nimport (\n\t_ \"testing/synctest\"\n\t\"time\"\n)\n\nfunc f() { time.Sleep(1) }\n"), ""},
 	{"clock", "sleep in a suite", files("relay/relaytest/a.go", "package relaytest\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"), "poll for the condition"},
 	{"clock", "now in a test", files("relay/a_test.go", "package relay\n\nimport \"time\"\n\nvar x = time.Now()\n"), ""},
