@@ -179,7 +179,8 @@ type ReaderState struct {
 	Owner     string
 	Fence     int64
 	ExpiresIn time.Duration
-	// Clean says that the reader before this one stopped in good order.
+	// Clean says that the reader before this one stopped in good order, or that
+	// there was none.
 	Clean bool
 	// EventID and Tries are the crash mark: the event that was being handled
 	// alone, and how often its handling was begun.

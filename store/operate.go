@@ -47,8 +47,8 @@ type AuditEntry struct {
 // every id, in order, and writes one audit entry for each that it changed. An
 // empty reason is refused with [ErrNoReason].
 type Operator interface {
-	// RetryDead makes DEAD rows PENDING and due, with retry_count 0. It leaves
-	// parked as it is: that is the relay's.
+	// RetryDead makes DEAD rows PENDING and due, with retry_count 0 and skip
+	// taken back. It leaves parked as it is: that is the relay's.
 	RetryDead(ctx context.Context, action Action, ids []string) ([]Result, error)
 	// SkipDead makes DEAD rows due with skip set.
 	SkipDead(ctx context.Context, action Action, ids []string) ([]Result, error)
