@@ -129,6 +129,7 @@ func appendConcurrentID[TX any](t *testing.T, s *suite[TX]) {
 				results, err := s.Appender.Append(t.Context(), second, []waybill.Event{e})
 				answers <- answer{results, err}
 			}()
+			stillWaiting(t, "the second append", answers)
 			if commits {
 				s.commit(t, first)
 			} else {

@@ -46,3 +46,16 @@ func received[T any](t *testing.T, what string, from <-chan T) T {
 func today() time.Time {
 	return time.Now().UTC().Truncate(time.Millisecond).Add(123 * time.Microsecond)
 }
+
+// stillWaiting fails when the goroutine answers though it has to wait. It gives
+// one that does not wait the time to show it; one that does cannot fail here.
+func stillWaiting[T any](t *testing.T, what string, from <-chan T) {
+	t.Helper()
+	grace := time.NewTimer(50 * time.Millisecond)
+	defer grace.Stop()
+	select {
+	case value := <-from:
+		t.Fatalf("%s did not wait: %v", what, value)
+	case <-grace.C:
+	}
+}

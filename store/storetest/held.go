@@ -353,6 +353,7 @@ func heldLock[TX any](t *testing.T, s *suite[TX]) {
 			t.Fatalf("a second lock by the same transaction: %v", err)
 		}
 		seen := s.secondReader(t, key)
+		stillWaiting(t, "the second reader", seen)
 		hold(t, tx, kept(id, "k", store.HeldBlocked))
 		s.commitInbox(t, tx)
 		if got := received(t, "the second reader", seen); !slices.Contains(got, id) {
@@ -377,6 +378,7 @@ func heldLockSavepoint[TX any](t *testing.T, s *suite[TX]) {
 		t.Fatal(err)
 	}
 	seen := s.secondReader(t, key)
+	stillWaiting(t, "the second reader", seen)
 	hold(t, tx, kept("1", "k", store.HeldRetry))
 	s.commitInbox(t, tx)
 	if got := received(t, "the second reader", seen); !slices.Equal(got, []string{"1"}) {

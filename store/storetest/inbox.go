@@ -306,6 +306,7 @@ func inboxConcurrentMark[TX any](t *testing.T, s *suite[TX]) {
 				first, err := other.MarkConsumed(t.Context(), delivered("1"))
 				answers <- answer{first, err}
 			}()
+			stillWaiting(t, "the second mark", answers)
 			if commits {
 				s.commitInbox(t, one)
 			} else if err := one.Rollback(t.Context()); err != nil {
