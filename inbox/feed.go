@@ -212,6 +212,18 @@ func (f *feed[TX]) waitWhilePaused(ctx context.Context) (trial, ok bool) {
 	return false, false
 }
 
+// unmark takes back the marks of events that this process began and leaves
+// unsettled, alive: they have ended no process.
+func (f *feed[TX]) unmark(ctx context.Context) {
+	for _, it := range f.pending {
+		if it.marked {
+			if _, err := f.readers.mark(ctx, it.partition, ""); err != nil && !errors.Is(err, store.ErrStale) {
+				f.p.config.Logger.Warn("take back the crash mark", "err", err)
+			}
+		}
+	}
+}
+
 // next returns the pending events that may share a transaction.
 func (f *feed[TX]) next() []*item {
 	if f.alone > 0 || f.readers.isCareful(f.pending[0].partition) {
@@ -238,13 +250,14 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 	if err != nil {
 		return 0, err
 	}
-	if !known && it.fail == nil {
-		// An event that is settled already leaves the mark alone: it would hide
+	if !known && it.fail == nil && !it.marked {
+		// One mark for all attempts of one process: it counts processes. An event that is settled already leaves the mark alone: it would hide
 		// the one behind it.
 		tries, err := f.readers.mark(ctx, it.partition, it.event.ID)
 		if err != nil {
 			return 0, err
 		}
+		it.marked = true
 		if tries > f.p.config.CrashTries {
 			it.fail = &failure{
 				err:   fmt.Errorf("%w: it was begun %d times and never came to an end", ErrHandlerCrash, tries-1),
@@ -348,6 +361,7 @@ func (f *feed[TX]) trouble(ctx context.Context, source string, err error) {
 func (f *feed[TX]) commit(work context.Context) {
 	ready := f.positions.ready()
 	if len(ready) == 0 {
+		f.p.condition.fine(troublePosition)
 		return
 	}
 	ctx, cancel := context.WithTimeout(work, leaveTimeout)
@@ -371,9 +385,7 @@ func (f *feed[TX]) commit(work context.Context) {
 	if err != nil {
 		f.p.condition.complain(troublePosition, err)
 		for _, position := range ready {
-			if f.pollFailures == 0 {
-				f.positions.missed(position)
-			}
+			f.positions.missed(position, f.pollFailures > 0)
 		}
 		return
 	}

@@ -24,6 +24,8 @@ type item struct {
 	broken bool
 	// deaths counts the transactions that died under the event alone.
 	deaths int
+	// marked says that this process has committed the crash mark for it.
+	marked bool
 	// trials counts the failures while the processor was paused.
 	trials int
 }

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"slices"
+	"time"
 
 	"github.com/waybillhq/waybill/broker"
 )
@@ -18,7 +19,7 @@ type track struct {
 	last    int64 // the greatest received
 	ready   int64
 	isReady bool // ready waits to be committed
-	misses  int  // commits of ready that failed
+	missed  time.Time // since when commits fail, zero when they do not
 }
 
 func newPositions() *positions { return &positions{tracks: make(map[broker.Partition]*track)} }
@@ -42,7 +43,7 @@ func (p *positions) settle(partition broker.Partition, position int64) {
 	}
 	t.settled[position] = true
 	for len(t.open) > 0 && t.settled[t.open[0]] {
-		t.ready, t.isReady, t.misses = t.open[0], true, 0
+		t.ready, t.isReady = t.open[0], true
 		delete(t.settled, t.open[0])
 		t.open = t.open[1:]
 	}
@@ -61,23 +62,32 @@ func (p *positions) ready() []broker.Position {
 }
 
 func (p *positions) committed(position broker.Position) {
-	if t := p.tracks[position.Partition]; t != nil && t.isReady && t.ready == position.Settled {
+	t := p.tracks[position.Partition]
+	if t == nil {
+		return
+	}
+	t.missed = time.Time{}
+	if t.ready == position.Settled {
 		t.isReady = false
 	}
 }
 
-// missed counts a failed commit, and gives the position up after several: the
-// partition is another's by then, or will be delivered again, which does no harm.
-func (p *positions) missed(position broker.Position) (givenUp bool) {
+// giveUpAfter is how long commits of a partition may fail, while the broker
+// delivers records all the same, before the position is given up: the partition
+// is another's by then. At worst the records come again, and are found consumed.
+const giveUpAfter = time.Minute
+
+// missed notes a failed commit. away says that the broker delivers nothing
+// either, so the failure tells nothing of the partition.
+func (p *positions) missed(position broker.Position, away bool) {
 	t := p.tracks[position.Partition]
-	if t == nil {
-		return true
+	switch {
+	case t == nil:
+	case away || t.missed.IsZero():
+		t.missed = now()
+	case now().Sub(t.missed) >= giveUpAfter:
+		t.isReady, t.missed = false, time.Time{}
 	}
-	if t.misses++; t.misses >= 5 {
-		t.isReady = false
-		return true
-	}
-	return false
 }
 
 // forget drops a partition that is read by another now.

@@ -148,6 +148,7 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(work), leaveTimeout)
 	defer cancel()
 	f.commit(leaving)
+	f.unmark(leaving)
 	if err := f.readers.leave(leaving, left == 0); err != nil {
 		p.config.Logger.Warn("give up partitions", "err", err)
 	}

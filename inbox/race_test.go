@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/memstore"
 )
 
@@ -152,4 +153,31 @@ func TestSecondReaderOfAKeyHoldsNothingTwice(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The new reader gives v1 up for dead in the moment in which the old one, which
+// has lost its partition, applies it.
+func TestDeadEventThatAnotherReaderAppliedIsNoLongerHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		tx, err := r.st.BeginInbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := ev("k", 1)
+		record, _ := waybill.Encode(waybill.FormatEnvelope, &e)
+		held := store.Held{Group: "g", Topic: topic, Key: "k", Event: e, State: store.HeldDead, Attempts: 1, LastErr: "boom", Record: record}
+		if _, err := tx.Hold(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.MarkConsumed(t.Context(), store.Consumed{Group: "g", Event: e, Outcome: store.Applied, Topic: topic}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.publish(ev("k", 2))
+		r.start(apply, nil)
+		r.until("applied", func() bool { return r.history()["k"] == "2" })
+		r.wantHeld()
+	})
 }

@@ -113,7 +113,17 @@ func (r *readers) renew(ctx context.Context) error {
 	}
 	still := make(map[broker.Partition]int64, len(held))
 	for _, state := range held {
-		still[broker.Partition{Topic: state.Topic, ID: state.Partition}] = state.Fence
+		p := broker.Partition{Topic: state.Topic, ID: state.Partition}
+		still[p] = state.Fence
+		if r.has(p) {
+			continue
+		}
+		// Given up here, because its deadline passed or because the release did
+		// not come through, while the row is still this owner's: without a release
+		// it would be renewed for ever and read by no one.
+		if err := r.st.ReleaseReader(ctx, r.key(p), r.owner, state.Fence, false); err != nil {
+			return err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/waybillhq/waybill/store"
@@ -21,6 +22,7 @@ type releaser[TX any] struct {
 	turn     int
 	failures int
 	counted  time.Time
+	checked  int64 // the Seq up to which DEAD events were compared with what is consumed
 }
 
 type released struct {
@@ -57,7 +59,9 @@ func (r *releaser[TX]) look(stop, work context.Context) time.Duration {
 	}
 	if err == nil && now().Sub(r.counted) >= p.config.CountEvery {
 		r.counted = now()
-		err = p.count(stop)
+		if err = p.count(stop); err == nil {
+			err = r.dropConsumed(stop)
+		}
 	}
 	if stop.Err() != nil {
 		return 0
@@ -173,4 +177,54 @@ func (r *releaser[TX]) ended(out released) (again bool) {
 		r.p.condition.complain(troubleHeld, out.err)
 	}
 	return out.progress && out.err == nil
+}
+
+// maxChecked bounds the DEAD events that one round compares.
+const maxChecked = 50
+
+// dropConsumed removes DEAD events that are consumed. A reader that had lost its
+// partition without knowing may apply an event in the moment in which the new
+// one gives it up; a person must not be asked about that, nor its key wait. (What
+// is in RETRY finds out by itself.)
+func (r *releaser[TX]) dropConsumed(ctx context.Context) error {
+	p := r.p
+	group := p.config.Group
+	dead, err := p.st.ListHeld(ctx, group, store.HeldFilter{State: store.HeldDead, After: r.checked, Limit: maxChecked})
+	if err != nil {
+		return err
+	}
+	for _, h := range dead {
+		rows, err := p.st.FindConsumed(ctx, h.Event.ID)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(rows, func(c store.Consumed) bool { return c.Group == group }) {
+			p.config.Logger.Warn("a dead event was applied by another reader: no longer held", "event", h.Event.ID)
+			if err := p.drop(ctx, h); err != nil {
+				return err
+			}
+		}
+		r.checked = h.Seq
+	}
+	if len(dead) < maxChecked {
+		r.checked = 0
+	}
+	return nil
+}
+
+func (p *Processor[TX]) drop(ctx context.Context, h store.Held) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	tx, err := p.st.BeginInbox(ctx)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	if err := tx.LockKey(ctx, p.config.Group, store.HeldKeyRef{Topic: h.Topic, Key: h.Key}); err != nil {
+		return err
+	}
+	if _, err := tx.DeleteHeld(ctx, p.config.Group, h.Event.ID); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }

@@ -184,6 +184,11 @@ func (r *rig) until(what string, condition func() bool) {
 		}
 		pauseFor(context.Background(), 100*time.Millisecond)
 	}
+	states, _ := r.st.ListReaders(context.Background(), "g")
+	for _, s := range states {
+		at, _ := r.b.Committed("g", broker.Partition{Topic: s.Topic, ID: s.Partition})
+		r.t.Logf("committed %d, reader %+v", at, s)
+	}
 	r.t.Fatalf("never: %s\nhistory %v\nheld %v\nhooks:\n%s\nlog:\n%s", what, r.history(), r.held(), strings.Join(r.lines(), "\n"), r.log.String())
 }
 
