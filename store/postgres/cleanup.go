@@ -14,7 +14,7 @@ const defaultCleanup = 1000
 const lockSettledSQL = `
 SELECT e.id
 FROM {event} e JOIN {receipt} r ON r.id = e.id
-WHERE r.published_at <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+WHERE r.published_at <= statement_timestamp() - $1::bigint * interval '1 microsecond'
   AND ($2::bigint = 0 OR e.id < $2)
   AND NOT EXISTS (SELECT FROM {pending} p WHERE p.id = e.id)
 ORDER BY e.id
@@ -83,18 +83,20 @@ func (s *Store) Cleanup(ctx context.Context, request store.CleanupRequest) (int,
 }
 
 // The newest position of a partition stays, so that there is always something
-// to compare with.
+// to compare with. A subquery in the place of the CTE might be run again for
+// every row, and would then find other rows each time.
 const cleanupConsumedSQL = `
-DELETE FROM {consumed} WHERE consumer_group = $1 AND event_id IN (
+WITH old AS MATERIALIZED (
     SELECT c.event_id FROM {consumed} c
     WHERE c.consumer_group = $1
-      AND c.consumed_at <= clock_timestamp() - $2::bigint * interval '1 microsecond'
+      AND c.consumed_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
       AND EXISTS (SELECT FROM {consumed} later
                   WHERE later.consumer_group = c.consumer_group AND later.topic = c.topic
                     AND later.partition = c.partition AND later.position > c.position)
     LIMIT $3
     FOR UPDATE OF c SKIP LOCKED
-)`
+)
+DELETE FROM {consumed} c USING old WHERE c.consumer_group = $1 AND c.event_id = old.event_id`
 
 // CleanupConsumed removes old rows of consumed_event.
 func (s *Store) CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -18,7 +19,13 @@ import (
 
 func harness() storetest.Harness[pgx.Tx] {
 	return storetest.Harness[pgx.Tx]{Open: func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
-		return subject(openStore(t, freshDatabase(t), options), options)
+		switch {
+		case options.Names.Schema != "":
+			return subject(openStore(t, freshDatabase(t), options), options)
+		case options.Bare || options.Names != (store.Names{}):
+			return subject(openStore(t, freshSchema(t), options), options)
+		}
+		return subject(openStore(t, usedSchema(t), options), options)
 	}}
 }
 
@@ -71,30 +78,125 @@ func openStore(t testing.TB, dsn string, options storetest.Options) *postgres.St
 	return st
 }
 
-var databases atomic.Int64
+// Tests that need no database of their own share one, each in a schema of its
+// own that is found by search_path: making a database takes ten times as long.
+var (
+	shared     = fmt.Sprintf("waybill_%d", os.Getpid())
+	makeShared sync.Once
+	made       atomic.Int64
+)
 
-// freshDatabase makes a database of the test's own and returns its DSN, which
-// says extra too.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dsn := os.Getenv("WAYBILL_TEST_POSTGRES15"); dsn != "" {
+		if err := execute(context.Background(), dsn, "DROP DATABASE IF EXISTS "+shared+" WITH (FORCE)"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// idle are schemas with tables that no test uses at the moment.
+var (
+	idleMu sync.Mutex
+	idle   []string
+)
+
+const emptySQL = `
+DELETE FROM outbox_event; DELETE FROM outbox_pending; DELETE FROM outbox_receipt; DELETE FROM outbox_event_archive;
+DELETE FROM waybill_audit; DELETE FROM outbox_relay; UPDATE outbox_lease SET owner = '', fence = 0, expires_at = 'epoch';
+DELETE FROM consumed_event; DELETE FROM consumer_key; DELETE FROM consumer_progress; DELETE FROM held_event;
+DELETE FROM consumer_reader; DELETE FROM consumer_member; UPDATE waybill_meta SET value = '1' WHERE key = 'schema_version'`
+
+// usedSchema returns the DSN of a schema whose tables, if there are any, are
+// empty: they are made once and used by one test after the other.
+func usedSchema(t testing.TB) string {
+	t.Helper()
+	idleMu.Lock()
+	defer idleMu.Unlock()
+	var dsn string
+	if n := len(idle); n > 0 {
+		dsn, idle = idle[n-1], idle[:n-1]
+	} else {
+		dsn = newSchema(t)
+	}
+	t.Cleanup(func() {
+		if err := execute(context.WithoutCancel(t.Context()), dsn, emptySQL); err != nil {
+			t.Error(err)
+			return
+		}
+		idleMu.Lock()
+		defer idleMu.Unlock()
+		idle = append(idle, dsn)
+	})
+	return dsn
+}
+
+// freshSchema makes an empty schema and returns a DSN for which it is the
+// connection's own.
+func freshSchema(t testing.TB, extra ...string) string {
+	t.Helper()
+	dsn := newSchema(t)
+	t.Cleanup(func() {
+		if err := execute(context.WithoutCancel(t.Context()), dsn, "DROP SCHEMA "+schemaOf(dsn)+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+	})
+	return strings.Join(append([]string{dsn}, extra...), "&")
+}
+
+func newSchema(t testing.TB) string {
+	t.Helper()
+	dsn := testenv.Postgres15(t)
+	var err error
+	makeShared.Do(func() { err = execute(t.Context(), dsn, "CREATE DATABASE "+shared+" TEMPLATE template0") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn = withDatabase(dsn, shared, fmt.Sprintf("search_path=test_%d", made.Add(1)))
+	if err := execute(t.Context(), dsn, "CREATE SCHEMA "+schemaOf(dsn)); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+func schemaOf(dsn string) string {
+	_, name, _ := strings.Cut(dsn, "search_path=")
+	name, _, _ = strings.Cut(name, "&")
+	return name
+}
+
+// freshDatabase makes an empty database and returns its DSN.
 func freshDatabase(t testing.TB, extra ...string) string {
 	t.Helper()
 	dsn := testenv.Postgres15(t)
-	name := fmt.Sprintf("waybill_%d_%d", os.Getpid(), databases.Add(1))
-	admin := func(ctx context.Context, statement string) {
-		t.Helper()
-		conn, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			t.Fatalf("connect: %v", err)
-		}
-		defer func() { _ = conn.Close(ctx) }()
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+	name := fmt.Sprintf("%s_%d", shared, made.Add(1))
+	if err := execute(t.Context(), dsn, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		t.Fatal(err)
 	}
-	admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0")
-	t.Cleanup(func() { admin(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)") })
+	t.Cleanup(func() {
+		if err := execute(context.WithoutCancel(t.Context()), dsn, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
 	return withDatabase(dsn, name, extra...)
 }
 
+// execute runs one statement on a connection of its own.
+func execute(ctx context.Context, dsn, statement string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+// withDatabase returns the DSN with another database, and extra settings.
 func withDatabase(dsn, name string, extra ...string) string {
 	base, query, _ := strings.Cut(dsn, "?")
 	base = base[:strings.LastIndex(base, "/")+1] + name

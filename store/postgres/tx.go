@@ -22,7 +22,8 @@ type Tx struct {
 	// wire is kept apart because Abort must not touch what another goroutine
 	// may be using inside of conn.
 	wire net.Conn
-	// forget ends the watch over the context of Begin.
+	// ended is the error of Begin's context, and forget ends the watch over it.
+	ended  func() error
 	forget func() bool
 
 	mu    sync.Mutex
@@ -51,7 +52,7 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 		conn.Release()
 		return nil, failure("begin", "", err)
 	}
-	tx := &Tx{store: s, conn: conn, inner: inner, wire: conn.Conn().PgConn().Conn()}
+	tx := &Tx{store: s, conn: conn, inner: inner, wire: conn.Conn().PgConn().Conn(), ended: ctx.Err}
 	tx.forget = context.AfterFunc(ctx, tx.Abort)
 	return tx, nil
 }
@@ -62,17 +63,30 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 func (tx *Tx) Abort() {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	tx.abort()
+}
+
+func (tx *Tx) abort() {
 	if tx.state == txOpen {
 		tx.state = txAborted
 		_ = tx.wire.Close()
 	}
 }
 
+// look returns the state. A context that has ended aborts the transaction even
+// where its watch has not yet run.
+func (tx *Tx) look() txState {
+	if tx.state == txOpen && tx.ended() != nil {
+		tx.abort()
+	}
+	return tx.state
+}
+
 // usable says why the transaction cannot be used, or nil.
 func (tx *Tx) usable() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	switch tx.state {
+	switch tx.look() {
 	case txAborted:
 		return store.ErrAborted
 	case txOpen, txCommitting:
@@ -98,7 +112,7 @@ func (tx *Tx) reason(err error) error {
 func (tx *Tx) enter(next txState) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	switch tx.state {
+	switch tx.look() {
 	case txOpen:
 		tx.state = next
 		return nil
