@@ -18,7 +18,7 @@ type track struct {
 	settled map[int64]bool
 	last    int64 // the greatest received
 	ready   int64
-	isReady bool // ready waits to be committed
+	isReady bool      // ready waits to be committed
 	missed  time.Time // since when commits fail, zero when they do not
 }
 

@@ -27,7 +27,8 @@ func TestStatusJudges(t *testing.T) {
 		{
 			"one is dead",
 			func(d *desk) { d.lead(""); d.add(order("e1", 1)); d.fail("e1", true, 12, 0) },
-			nil, Yellow, []string{"1 dead event waits for a decision"},
+			nil, Yellow,
+			[]string{"1 dead event waits for a decision"},
 		},
 		{
 			"old", func(d *desk) { d.lead(""); d.add(order("e1", 1)); d.at = d.at.Add(50 * time.Second) },
@@ -42,7 +43,8 @@ func TestStatusJudges(t *testing.T) {
 		},
 		{
 			"the relay was killed", func(d *desk) { d.lead(""); d.at = d.at.Add(2 * time.Minute) },
-			nil, Red, []string{"no relay is running"},
+			nil, Red,
+			[]string{"no relay is running"},
 		},
 		{
 			"half of the lanes", func(d *desk) {
@@ -51,13 +53,15 @@ func TestStatusJudges(t *testing.T) {
 				_, err = d.Claim(d.t.Context(), owner, time.Minute, store.Lanes/2)
 				d.must(err)
 			},
-			nil, Yellow, []string{"32 of 64 lanes have no live owner"},
+			nil, Yellow,
+			[]string{"32 of 64 lanes have no live owner"},
 		},
 		{
 			"the relay complains", func(d *desk) {
 				d.lead(`{"state":"red","reasons":[{"name":"broker","text":"connection refused"},{"name":"dead","text":"1 key"}]}`)
 			},
-			nil, Red, []string{"relay host:1: broker: connection refused"},
+			nil, Red,
+			[]string{"relay host:1: broker: connection refused"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

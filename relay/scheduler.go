@@ -158,8 +158,10 @@ func (s *scheduler) abandon(cancel context.CancelFunc) error {
 			s.lease.busy = false
 		}
 	}
-	return &waybill.Error{Op: "stop relay", Err: fmt.Errorf("%w: %d events after %v", ErrGrace, left, s.config.Grace),
-		Hint: "they are sent or settled again by the next relay"}
+	return &waybill.Error{
+		Op: "stop relay", Err: fmt.Errorf("%w: %d events after %v", ErrGrace, left, s.config.Grace),
+		Hint: "they are sent or settled again by the next relay",
+	}
 }
 
 // untilNext returns how long the loop may sleep when nothing comes back to it.

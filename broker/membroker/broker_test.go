@@ -53,16 +53,31 @@ func TestFaultsKeepThePrefixRule(t *testing.T) {
 		answer []string
 		holds  []string
 	}{
-		{"refused", func(b *membroker.Broker) { b.Refuse("a2", 1, broker.Retryable(errors.New("no"))) },
-			[]string{"ok", "retryable", "predecessor", "ok"}, []string{"a1", "b1"}},
-		{"answer lost", func(b *membroker.Broker) { b.Lose("a2", 1) },
-			[]string{"ok", "unknown", "predecessor", "ok"}, []string{"a1", "a2", "b1"}},
-		{"never answered", func(b *membroker.Broker) { b.Mute("a2", 1) },
-			[]string{"ok", "unknown", "predecessor", "ok"}, []string{"a1", "b1"}},
-		{"topic denied", func(b *membroker.Broker) { b.DenyTopic("orders", true) },
-			[]string{"unavailable", "predecessor", "predecessor", "unavailable"}, nil},
-		{"outage", func(b *membroker.Broker) { b.Outage(true) },
-			[]string{"unavailable", "predecessor", "predecessor", "unavailable"}, nil},
+		{
+			"refused", func(b *membroker.Broker) { b.Refuse("a2", 1, broker.Retryable(errors.New("no"))) },
+			[]string{"ok", "retryable", "predecessor", "ok"},
+			[]string{"a1", "b1"},
+		},
+		{
+			"answer lost", func(b *membroker.Broker) { b.Lose("a2", 1) },
+			[]string{"ok", "unknown", "predecessor", "ok"},
+			[]string{"a1", "a2", "b1"},
+		},
+		{
+			"never answered", func(b *membroker.Broker) { b.Mute("a2", 1) },
+			[]string{"ok", "unknown", "predecessor", "ok"},
+			[]string{"a1", "b1"},
+		},
+		{
+			"topic denied", func(b *membroker.Broker) { b.DenyTopic("orders", true) },
+			[]string{"unavailable", "predecessor", "predecessor", "unavailable"},
+			nil,
+		},
+		{
+			"outage", func(b *membroker.Broker) { b.Outage(true) },
+			[]string{"unavailable", "predecessor", "predecessor", "unavailable"},
+			nil,
+		},
 		{"own function", func(b *membroker.Broker) {
 			b.SetFault(func(_ context.Context, r waybill.Record) membroker.Verdict {
 				if r.EventID == "a1" {

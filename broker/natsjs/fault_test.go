@@ -136,8 +136,10 @@ func TestARecordThatTheServerRefusesStopsItsKeyOnly(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	batch := []waybill.Record{record("orders", "a", "a1"), record("orders", "a", "a2"), record("orders", "b", "b1"),
-		record("orders", "a", "a3"), record("orders", "a", "a4"), record("orders", "b", "b2")}
+	batch := []waybill.Record{
+		record("orders", "a", "a1"), record("orders", "a", "a2"), record("orders", "b", "b1"),
+		record("orders", "a", "a3"), record("orders", "a", "a4"), record("orders", "b", "b2"),
+	}
 	batch[1].Value = make([]byte, 2000)
 	errs := try(t, b, batch...)
 	wantClasses(t, errs, "ok", "permanent", "ok", "predecessor", "predecessor", "ok")
@@ -192,7 +194,8 @@ func TestAStreamMadeAnewIsReadFromItsStart(t *testing.T) {
 	}
 	wantClasses(t, try(t, b, record("orders", "a", "lost")), "topic unavailable")
 	ensure(t, b, broker.TopicSpec{Name: "orders", Partitions: 2})
-	publish(t, b, record("orders", "a", "new-1"))
+	// More than the former stream had: the position is not beyond the end.
+	publish(t, b, record("orders", "a", "new-1"), record("orders", "a", "new-2"), record("orders", "a", "new-3"))
 	// The subscription that was there all the time, and one that starts with the
 	// position of the former stream.
 	if got := poll(t, sub, 1)[0]; got.Record.EventID != "new-1" {

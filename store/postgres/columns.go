@@ -68,14 +68,17 @@ func columnsOf(events []waybill.Event) (*columns, error) {
 
 // arrays returns the parameters as pgx takes them.
 func (c *columns) arrays() []any {
-	return []any{c.ids, c.tenants, c.aggregateTypes, c.aggregateIDs, c.aggregateVersions, c.types, c.versions,
-		c.topics, c.keys, c.payloads, c.contentTypes, c.headers, c.occurred}
+	return []any{
+		c.ids, c.tenants, c.aggregateTypes, c.aggregateIDs, c.aggregateVersions, c.types, c.versions,
+		c.topics, c.keys, c.payloads, c.contentTypes, c.headers, c.occurred,
+	}
 }
 
 // literals returns the parameters as PostgreSQL's text form of arrays, which
 // every driver passes on unchanged.
 func (c *columns) literals() []any {
-	return []any{textArray(c.ids), textArray(c.tenants), textArray(c.aggregateTypes), textArray(c.aggregateIDs),
+	return []any{
+		textArray(c.ids), textArray(c.tenants), textArray(c.aggregateTypes), textArray(c.aggregateIDs),
 		arrayOf(c.aggregateVersions, func(b *strings.Builder, v int64) { b.WriteString(strconv.FormatInt(v, 10)) }),
 		textArray(c.types),
 		arrayOf(c.versions, func(b *strings.Builder, v int32) { b.WriteString(strconv.FormatInt(int64(v), 10)) }),

@@ -29,9 +29,11 @@ type eventScan struct {
 
 func (s *eventScan) targets() []any {
 	e := &s.event
-	return []any{&e.ID, &e.TenantID, &e.AggregateType, &e.AggregateID, &e.AggregateVersion,
+	return []any{
+		&e.ID, &e.TenantID, &e.AggregateType, &e.AggregateID, &e.AggregateVersion,
 		&e.Type, &e.SchemaVersion, &e.Topic, &e.Key,
-		&e.Data, &e.ContentType, &s.headers, &e.OccurredAt}
+		&e.Data, &e.ContentType, &s.headers, &e.OccurredAt,
+	}
 }
 
 // finish returns the event. Headers that cannot be read are left out: the
@@ -50,8 +52,10 @@ type queueScan struct {
 
 func (s *queueScan) targets() []any {
 	r := &s.row
-	return []any{&r.ID, &r.Lane, &r.KeyHash, &r.TopicHash, &r.Status, &r.Parked, &r.Skip, &r.Retries,
-		&s.retryAt, &r.FirstErr, &r.LastErr}
+	return []any{
+		&r.ID, &r.Lane, &r.KeyHash, &r.TopicHash, &r.Status, &r.Parked, &r.Skip, &r.Retries,
+		&s.retryAt, &r.FirstErr, &r.LastErr,
+	}
 }
 
 // finish computes durations from the database's times.

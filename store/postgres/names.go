@@ -39,10 +39,21 @@ type names struct {
 func newNames(n store.Names) (*names, error) {
 	n = n.WithDefaults()
 	tables := []struct{ placeholder, name string }{
-		{"event", n.Event}, {"pending", n.Pending}, {"receipt", n.Receipt}, {"archive", n.Archive},
-		{"status", n.Status}, {"lease", n.Lease}, {"relay", n.Relay}, {"meta", n.Meta}, {"audit", n.Audit},
-		{"consumed", n.Consumed}, {"key", n.Key}, {"progress", n.Progress}, {"held", n.Held},
-		{"reader", n.Reader}, {"member", n.Member},
+		{"event", n.Event},
+		{"pending", n.Pending},
+		{"receipt", n.Receipt},
+		{"archive", n.Archive},
+		{"status", n.Status},
+		{"lease", n.Lease},
+		{"relay", n.Relay},
+		{"meta", n.Meta},
+		{"audit", n.Audit},
+		{"consumed", n.Consumed},
+		{"key", n.Key},
+		{"progress", n.Progress},
+		{"held", n.Held},
+		{"reader", n.Reader},
+		{"member", n.Member},
 	}
 	if err := checkName(n.Schema); err != nil {
 		return nil, err
@@ -65,11 +76,23 @@ func newNames(n store.Names) (*names, error) {
 			"{"+table.placeholder+"_literal}", quoteLiteral(qualify(n.Schema, table.name)))
 	}
 	for _, index := range []struct{ table, suffix string }{
-		{"event", "event_id"}, {"event", "aggregate"}, {"event", "key"}, {"event", "created"},
-		{"pending", "hot"}, {"pending", "due"}, {"pending", "key"}, {"pending", "held"}, {"pending", "dead"},
-		{"receipt", "published"}, {"archive", "event_id"},
-		{"consumed", "position"}, {"consumed", "age"},
-		{"held", "key"}, {"held", "seq"}, {"held", "retry"}, {"held", "blocked"},
+		{"event", "event_id"},
+		{"event", "aggregate"},
+		{"event", "key"},
+		{"event", "created"},
+		{"pending", "hot"},
+		{"pending", "due"},
+		{"pending", "key"},
+		{"pending", "held"},
+		{"pending", "dead"},
+		{"receipt", "published"},
+		{"archive", "event_id"},
+		{"consumed", "position"},
+		{"consumed", "age"},
+		{"held", "key"},
+		{"held", "seq"},
+		{"held", "retry"},
+		{"held", "blocked"},
 	} {
 		for _, table := range tables {
 			if table.placeholder == index.table {

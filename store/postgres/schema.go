@@ -227,8 +227,10 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	case meta.Version > store.SchemaVersion:
 		return meta, newerError(meta.Version)
 	case meta.Version < store.SchemaVersion:
-		return meta, &waybill.Error{Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, meta.Version, store.SchemaVersion),
-			Hint: "run the migration"}
+		return meta, &waybill.Error{
+			Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, meta.Version, store.SchemaVersion),
+			Hint: "run the migration",
+		}
 	}
 	if !meta.Outbox {
 		return meta, nil
@@ -241,15 +243,19 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 		return meta, failure("read meta", "", err)
 	}
 	if cache != 1 {
-		return meta, &waybill.Error{Op: "postgres: read meta", Key: s.names.expand("{event}"), Err: fmt.Errorf("the sequence of ids has a cache of %d", cache),
-			Hint: "ALTER SEQUENCE ... CACHE 1: with more, ids do not follow the order of insertion"}
+		return meta, &waybill.Error{
+			Op: "postgres: read meta", Key: s.names.expand("{event}"), Err: fmt.Errorf("the sequence of ids has a cache of %d", cache),
+			Hint: "ALTER SEQUENCE ... CACHE 1: with more, ids do not follow the order of insertion",
+		}
 	}
 	return meta, nil
 }
 
 func newerError(version int) error {
-	return &waybill.Error{Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, version, store.SchemaVersion),
-		Hint: "use a newer release of waybill"}
+	return &waybill.Error{
+		Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, version, store.SchemaVersion),
+		Hint: "use a newer release of waybill",
+	}
 }
 
 const pingSQL = `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`

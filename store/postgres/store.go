@@ -54,8 +54,10 @@ func Open(ctx context.Context, dsn string, config *Config) (*Store, error) {
 	settings, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// The cause could quote the DSN, and the password with it.
-		return nil, &waybill.Error{Op: "postgres: open", Err: errors.New("the DSN cannot be understood"),
-			Hint: "write postgres://user:password@host:5432/database?sslmode=..., with special characters escaped as in a URL"}
+		return nil, &waybill.Error{
+			Op: "postgres: open", Err: errors.New("the DSN cannot be understood"),
+			Hint: "write postgres://user:password@host:5432/database?sslmode=..., with special characters escaped as in a URL",
+		}
 	}
 	switch {
 	case config != nil && config.MaxConns > 0:

@@ -26,7 +26,8 @@ var hotPlans = map[storetest.HotStatement]struct {
 	storetest.HotCleanup:  {"cleanup: choose", []string{"outbox_receipt_age (published_at<?)"}, []string{"TEMP B-TREE", "SCAN r"}},
 	storetest.HotFindID:   {"find by event id", []string{"sqlite_autoindex_outbox_event_1 (event_id=?"}, []string{"SCAN e"}},
 	storetest.HotFindKey: {
-		"find by key", []string{"MULTI-INDEX OR", "outbox_event_aggregate (aggregate_id=?)", "outbox_event_key (event_key=?"},
+		"find by key",
+		[]string{"MULTI-INDEX OR", "outbox_event_aggregate (aggregate_id=?)", "outbox_event_key (event_key=?"},
 		[]string{"SCAN e"},
 	},
 	storetest.HotKeysHeld:   {"keys held: key", []string{"held_event_key (consumer_group=? AND topic=? AND event_key=?)"}, []string{"SCAN held_event"}},

@@ -225,7 +225,10 @@ func appendData[TX any](t *testing.T, s *suite[TX]) {
 	}
 	var events []waybill.Event
 	for _, data := range [][]byte{
-		nil, {}, {0}, []byte("\x00a\x00"), every,
+		nil,
+		{},
+		{0},
+		[]byte("\x00a\x00"), every,
 		[]byte("\xff\xfe invalid UTF-8 \xc3"),
 		[]byte(`{"lone":"\ud800","big":18446744073709551615,"exact":0.1000000000000000055511151231257827}`),
 		[]byte("\\x00 ' \" $$ ; -- \r\n"),

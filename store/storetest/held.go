@@ -289,8 +289,13 @@ func heldKeysAmong[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	s.hold(t, kept("1", "a", store.HeldDead), kept("2", "a", store.HeldBlocked), kept("3", "b", store.HeldWaiting))
 	keys := []store.HeldKeyRef{
-		{Topic: "orders", Key: "b"}, {Topic: "orders", Key: "A"}, {Topic: "orders", Key: "a "}, {Topic: "orders", Key: "c"},
-		{Topic: "other", Key: "a"}, {Topic: "orders", Key: "own"}, {Topic: "orders", Key: "a"},
+		{Topic: "orders", Key: "b"},
+		{Topic: "orders", Key: "A"},
+		{Topic: "orders", Key: "a "},
+		{Topic: "orders", Key: "c"},
+		{Topic: "other", Key: "a"},
+		{Topic: "orders", Key: "own"},
+		{Topic: "orders", Key: "a"},
 	}
 	s.inInbox(t, func(tx store.InboxTx[TX]) {
 		hold(t, tx, kept("4", "own", store.HeldDead))
