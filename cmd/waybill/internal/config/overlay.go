@@ -91,7 +91,7 @@ func setScalar(v reflect.Value, text string) error {
 	return nil
 }
 
-// overlayEnviron applies the variables. One that has our prefix and no meaning
+// overlayEnviron applies the variables; an empty one counts as not set. One that has our prefix and no meaning
 // is a warning only: a container's platform may set such names by itself.
 func (l *Loaded) overlayEnviron(environ []string) error {
 	byVariable := make(map[string]setting)
@@ -100,7 +100,7 @@ func (l *Loaded) overlayEnviron(environ []string) error {
 	}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, prefix) || slices.Contains(otherVariables, name) {
+		if value == "" || !strings.HasPrefix(name, prefix) || slices.Contains(otherVariables, name) {
 			continue
 		}
 		s, ok := byVariable[name]

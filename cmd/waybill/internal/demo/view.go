@@ -71,7 +71,7 @@ func (p *play) display(ctx context.Context) (stop func()) {
 			if err != nil {
 				continue
 			}
-			p.view.show(fmt.Sprintf("written %d of %d   in the queue %d   applied %d   duplicates absorbed %d   dead %d",
+			p.view.show(fmt.Sprintf("written %d/%d  queued %d  applied %d  duplicates %d  dead %d",
 				p.orders.written.Load(), p.options.Events, pending, p.inventory.applied.Load(), p.inventory.duplicates.Load(), p.inventory.dead.Load()))
 		}
 	}()
