@@ -1,0 +1,69 @@
+package natsjs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
+)
+
+// Nobody polls: the reader fills its buffer and then waits.
+func TestAReaderKeepsALimitedNumberInMemory(t *testing.T) {
+	server, err := StartEmbedded(t.Context(), &EmbeddedConfig{StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	b, err := Open(t.Context(), server.ClientURL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	if err := b.EnsureTopics(t.Context(), []broker.TopicSpec{{Name: "orders", Partitions: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var records []waybill.Record
+	for range 5 * fetchRecords {
+		records = append(records, waybill.Record{EventID: waybill.NewID(), Topic: "orders", Key: waybill.NewID()})
+	}
+	for _, err := range b.Publish(t.Context(), records) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened, err := b.Subscribe(t.Context(), broker.SubscribeRequest{Group: "g", Topics: []string{"orders"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = opened.Close() }()
+	sub := opened.(*subscription)
+	if err := sub.Assign(t.Context(), []broker.Partition{{Topic: "orders"}}); err != nil {
+		t.Fatal(err)
+	}
+	r := sub.readers[0]
+	buffered := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.buffer)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for buffered() < fetchRecords && ctx.Err() == nil {
+		wait(ctx, time.Millisecond)
+	}
+	wait(ctx, 200*time.Millisecond) // it would go on
+	if got, most := buffered(), fetchRecords+fetchRecords/2; got < fetchRecords || got > most {
+		t.Errorf("%d records are in memory, want %d to %d", got, fetchRecords, most)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
