@@ -16,7 +16,7 @@ func cleanupCases[TX any]() []testCase[TX] {
 	return []testCase[TX]{
 		{"only settled events past the retention go", cleanupRetention[TX]},
 		{"an event with a queue row stays, whatever its receipt says", cleanupQueued[TX]},
-		{"the lowest go first, below the bound, up to the limit", cleanupBounds[TX]},
+		{"cleanup keeps below its bound and within its limit", cleanupBounds[TX]},
 		{"archived events are still found", cleanupArchive[TX]},
 		{"cleanup and requeue do not lose an event between them", cleanupRequeueRace[TX]},
 		{"consumed rows go, but the newest of a partition", cleanupConsumed[TX]},
@@ -86,15 +86,17 @@ func cleanupBounds[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	rows := s.spread(t, 20)
 	s.apply(t, s.own(t), settled(rows...))
-	if n := s.cleanup(t, store.CleanupRequest{Limit: 3}); n != 3 {
-		t.Errorf("limit 3: removed %d", n)
-	}
-	if n := s.cleanup(t, store.CleanupRequest{Below: rows[10].ID}); n != 7 {
-		t.Errorf("below the bound: removed %d, want 7", n)
+	if n := s.cleanup(t, store.CleanupRequest{Below: rows[10].ID}); n != 10 {
+		t.Errorf("below the bound: removed %d, want 10", n)
 	}
 	left := s.find(t, store.Filter{})
 	if len(left) != 10 || left[0] != rows[10].Event.ID {
 		t.Errorf("left: got %v, want the last ten", left)
+	}
+	for _, want := range []int{4, 4, 2, 0} {
+		if n := s.cleanup(t, store.CleanupRequest{Limit: 4}); n != want {
+			t.Errorf("limit 4: removed %d, want %d", n, want)
+		}
 	}
 }
 

@@ -165,8 +165,23 @@ func (m *model) both(t *testing.T, name string, do func(s side) (string, error))
 		m.fail(t, "the subject failed: %v", err)
 	}
 	if got != want {
-		m.fail(t, "the answers differ\nsubject:   %s\nreference: %s", got, want)
+		m.fail(t, "the answers differ\n%s", difference(got, want))
 	}
+}
+
+// difference returns the first lines that are not the same.
+func difference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for len(g) > 0 && len(w) > 0 && g[0] == w[0] {
+		g, w = g[1:], w[1:]
+	}
+	first := func(lines []string) string {
+		if len(lines) == 0 {
+			return "(no more lines)"
+		}
+		return lines[0]
+	}
+	return "subject:   " + first(g) + "\nreference: " + first(w)
 }
 
 func (m *model) fail(t *testing.T, format string, args ...any) {
