@@ -67,7 +67,7 @@ func (b *batch[TX]) settle(stop context.Context, items []*item, mayCommit func(*
 	}
 	settled, last := 0, items[0]
 	for _, it := range items {
-		if settled > 0 && stop.Err() != nil {
+		if settled > 0 && (stop.Err() != nil || now().Sub(began) >= b.p.config.longest()) {
 			break
 		}
 		b.watch.restart()

@@ -27,7 +27,8 @@ type Config struct {
 	Group string
 	// Topics are the topics to read.
 	Topics []string
-	// BatchSize bounds the events of one transaction. 0 means 500.
+	// BatchSize bounds the events of one transaction, which also takes no further
+	// ones after a tenth of ReaderTTL. 0 means 500.
 	BatchSize int
 	// PollWait bounds one wait for records. 0 means 500 ms.
 	PollWait time.Duration
@@ -43,7 +44,9 @@ type Config struct {
 	// means 20 s.
 	Grace time.Duration
 	// ReaderTTL is how long a partition stays reserved for a process that is not
-	// heard of. 0 means 10 s.
+	// heard of. 0 means 10 s. Where the database has one writer, it must be
+	// longer than the handler takes for one event: the reservation cannot be
+	// renewed meanwhile.
 	ReaderTTL time.Duration
 	// CrashTries is how often an event may take the process down with it before
 	// it is held DEAD. 0 means 3.
@@ -145,5 +148,10 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+// longest is the age from which a transaction takes no further event: others
+// wait for its locks, and where the database has one writer for all of it, even
+// the renewal of this process's own leases.
+func (c *Config) longest() time.Duration { return c.ReaderTTL / 10 }
 
 var errNoHandler = errors.New("store, subscriber, handler and config are all required")

@@ -166,3 +166,33 @@ func TestCarefulWindowEnds(t *testing.T) {
 		}
 	})
 }
+
+// The mark counts processes, not attempts: a database that fails in the careful
+// window ends no process.
+func TestFailuresOfTheDatabaseAreNotTakenForCrashes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.publish(ev("k", 1))
+		dying := make(chan string, 1)
+		config := r.config()
+		config.Grace, config.HandlerTimeout = time.Second, time.Hour
+		run := r.start(killer(func(waybill.Event) bool { return true }, dying), config)
+		<-dying
+		r.crash(run)
+		r.st.SetError(func(op string) error {
+			if op == "savepoint" {
+				return errBoom
+			}
+			return nil
+		})
+		for range 5 {
+			run = r.start(apply, config)
+			r.after(10 * time.Second)
+			run.mustStop()
+		}
+		r.st.SetError(nil)
+		r.start(apply, config)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		r.wantHistory(map[string]string{"k": "1"})
+		r.wantHeld()
+	})
+}

@@ -211,6 +211,25 @@ func TestConfigIsChecked(t *testing.T) {
 
 type nopSubscriber struct{ broker.Subscriber }
 
+func TestSlowHandlersDoNotMakeALongTransaction(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for version := int64(1); version <= 40; version++ {
+			r.publish(ev("k", version))
+		}
+		var longest time.Duration
+		config := r.config()
+		config.Events.Batch = func(i BatchInfo) { longest = max(longest, i.Took) }
+		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			pauseFor(ctx, 400*time.Millisecond)
+			return apply(ctx, tx, event)
+		}, config)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		if longest > 1500*time.Millisecond {
+			t.Errorf("the longest transaction took %v", longest)
+		}
+	})
+}
+
 // Stopping.
 
 func TestStopLetsTheHandlerFinishAndCommitsItsWork(t *testing.T) {

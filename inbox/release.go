@@ -112,6 +112,7 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 	defer cancel(nil)
 	w := newWatch(p.config.HandlerTimeout, cancel)
 	defer w.stop()
+	began := now()
 	tx, err := p.st.BeginInbox(ctx)
 	if err != nil {
 		return result{}, fmt.Errorf("%w: %w", errBegin, err)
@@ -134,7 +135,8 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 	}
 	last, more := "", false
 	for _, h := range plan {
-		if u.settled >= r.limit || u.alone || u.settled > 0 && stop.Err() != nil {
+		enough := stop.Err() != nil || now().Sub(began) >= p.config.longest()
+		if u.settled >= r.limit || u.alone || u.settled > 0 && enough {
 			more = true
 			break
 		}
