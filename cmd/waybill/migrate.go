@@ -27,7 +27,7 @@ func (c *migrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close()
+	defer func() { _ = st.Close() }()
 	options := store.MigrateOptions{NoTrigger: c.NoTrigger || loaded.Store.NoTrigger, SkipOutbox: c.NoOutbox, SkipInbox: c.NoInbox}
 	if c.Print {
 		_, err := io.WriteString(a.stdout, st.MigrateSQL(options))

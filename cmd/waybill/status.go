@@ -25,7 +25,7 @@ func (c *statusCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close()
+	defer func() { _ = st.Close() }()
 	status, err := ops.ReadStatus(a.ctx, st, &ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge})
 	if err != nil {
 		return err

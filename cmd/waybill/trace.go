@@ -31,7 +31,7 @@ func (c *traceCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close()
+	defer func() { _ = st.Close() }()
 	inboxes, closeInboxes := a.openInboxes(&loaded.Config)
 	defer closeInboxes()
 	result, err := ops.Trace(a.ctx, st, inboxes, ops.TraceQuery{EventID: c.EventID, Key: c.Key, Limit: c.Limit})

@@ -124,9 +124,9 @@ func (p *play) perform(ctx context.Context) (err error) {
 	defer cancel(nil)
 
 	consumer := p.inventory.start(ctx, cancel)
-	defer consumer.stop()
+	defer func() { _ = consumer.stop() }()
 	writer := p.orders.start(ctx, cancel, script(p.options.Events, p.options.Seed), writingTime(p.options.Events))
-	defer writer.stop()
+	defer func() { _ = writer.stop() }()
 	if err := p.mischief(ctx); err != nil {
 		return first(context.Cause(ctx), err)
 	}
@@ -153,7 +153,7 @@ func (p *play) setScene(ctx context.Context) (closeAll func() error, err error) 
 		}
 		return err
 	}
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return closeAll, err
 	}

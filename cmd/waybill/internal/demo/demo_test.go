@@ -116,12 +116,12 @@ func plant(t *testing.T, dir, do string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer orders.close()
+	defer func() { _ = orders.close() }()
 	inv, err := sqlite.Open(ctx, filepath.Join(dir, inventoryFile), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer inv.Close()
+	defer func() { _ = inv.Close() }()
 	if err := inv.Migrate(ctx, store.MigrateOptions{SkipOutbox: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ INSERT INTO demo_incident (at, kind, note) VALUES ('', 'relay kill', ''), ('', '
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(ctx)
+	defer func() { _ = tx.Rollback(ctx) }()
 	for i, step := range []step{{orderID: "O-1", version: 1, status: "placed"}, {orderID: "O-1", version: 2, status: "paid"}, {orderID: poisonOrder, version: 1, status: "placed"}} {
 		e := eventOf(&step)
 		e.ID = fmt.Sprintf("e%d", i+1)

@@ -31,7 +31,7 @@ func (h *brokerHouse) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	return client.EnsureTopics(ctx, []broker.TopicSpec{{Name: topic}})
 }
 
@@ -45,12 +45,13 @@ func (h *brokerHouse) close() error {
 }
 
 // freePort returns a port that nobody listens on at this moment.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", address(0))
+func freePort(ctx context.Context) (int, error) {
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", address(0))
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 

@@ -42,8 +42,9 @@ func (r *relays) start(point string) error {
 	}
 	defer logFile.Close()
 	_ = os.Remove(r.flag)
+	// It must outlive the context: it is stopped or killed on purpose only.
 	// While the demo runs the broker is its own process; the file says embedded, for later.
-	cmd := exec.Command(r.binary, "relay", "--config", r.config, "--set", "broker.kind=nats")
+	cmd := exec.CommandContext(context.Background(), r.binary, "relay", "--config", r.config, "--set", "broker.kind=nats")
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.Env = environ(point, r.flag)
 	if err := cmd.Start(); err != nil {
@@ -101,7 +102,7 @@ func (r *relays) check() error {
 	point, ended := r.running.point, r.running.err
 	r.running = nil
 	if r.restarts++; r.restarts > restartsMax {
-		return fmt.Errorf("the relay ended by itself (%v): %s", ended, r.lastLines())
+		return fmt.Errorf("the relay ended by itself (%w): %s", ended, r.lastLines())
 	}
 	r.say("relay %d ended by itself (%v), started again: %s", r.started, ended, r.lastLines())
 	return r.start(point)

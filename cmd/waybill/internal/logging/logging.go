@@ -17,8 +17,8 @@ import (
 // unless format says otherwise: "auto", "text" or "json". No line shows one of
 // the secrets.
 func New(w io.Writer, level, format string, secrets []string) (*slog.Logger, error) {
-	var min slog.Level
-	if err := min.UnmarshalText([]byte(level)); err != nil {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
 		return nil, refuse("log.level", level, "debug, info, warn or error")
 	}
 	terminal := IsTerminal(w)
@@ -26,23 +26,23 @@ func New(w io.Writer, level, format string, secrets []string) (*slog.Logger, err
 	switch format {
 	case "auto":
 		if !terminal {
-			return json(redacted, min), nil
+			return json(redacted, least), nil
 		}
-		return text(redacted, min, terminal), nil
+		return text(redacted, least, terminal), nil
 	case "text":
-		return text(redacted, min, terminal), nil
+		return text(redacted, least, terminal), nil
 	case "json":
-		return json(redacted, min), nil
+		return json(redacted, least), nil
 	}
 	return nil, refuse("log.format", format, "auto, text or json")
 }
 
-func json(w io.Writer, min slog.Level) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: min}))
+func json(w io.Writer, least slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least}))
 }
 
-func text(w io.Writer, min slog.Level, color bool) *slog.Logger {
-	return slog.New(tint.NewHandler(w, &tint.Options{Level: min, TimeFormat: "15:04:05.000", NoColor: !color}))
+func text(w io.Writer, least slog.Level, color bool) *slog.Logger {
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: least, TimeFormat: "15:04:05.000", NoColor: !color}))
 }
 
 // IsTerminal reports whether w is a character device.
