@@ -170,7 +170,7 @@ func (b *batch[TX]) admit(it *item) (decision, error) {
 	case state.ids[it.event.ID]:
 		b.duplicate(it, true)
 		return settledAlready, nil
-	case state.blocked && (it.fail == nil || !it.fail.evenBlocked):
+	case state.blocked:
 		return mustWait, nil
 	}
 	return mayRun, nil

@@ -168,7 +168,7 @@ func (i ReadersInfo) String() string {
 
 // TroubleInfo is a failure of what the processor stands on.
 type TroubleInfo struct {
-	Source string // "database", "broker", "position"
+	Source string // "database", "broker", "position", "held events", "partition readers", "sharing of partitions"
 	Err    error
 }
 

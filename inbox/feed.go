@@ -261,7 +261,7 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 		if tries > f.p.config.CrashTries {
 			it.fail = &failure{
 				err:   fmt.Errorf("%w: it was begun %d times and never came to an end", ErrHandlerCrash, tries-1),
-				final: true, evenBlocked: true,
+				final: true,
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func (b *batch[TX]) setAside(it *item, fail *failure) (done, more bool, err erro
 	if fail != nil {
 		p.judge(&held, fail, 1)
 	}
-	if fail == nil || state.blocked && !fail.evenBlocked {
+	if fail == nil || state.blocked {
 		held.State, held.RetryIn = store.HeldBlocked, 0
 	}
 	fault.Point("inbox.holding")

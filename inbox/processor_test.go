@@ -3,8 +3,11 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -405,5 +408,77 @@ func TestRedeliveryAfterACommitThatTheBrokerNeverHeardOf(t *testing.T) {
 			t.Error("no duplicate was counted")
 		}
 		r.wantHeld()
+	})
+}
+
+func TestVersionAfterAHigherOneIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.publish(ev("a", 2), ev("a", 1), ev("a", 3))
+		r.start(apply, nil)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		r.wantHistory(map[string]string{"a": "2 1 3"})
+		if r.said("out of order a/1: version 1 after 2") != 1 || r.said("out of order") != 1 {
+			t.Errorf("told: %v", r.lines())
+		}
+	})
+}
+
+func TestEveryHookIsCalled(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var mu sync.Mutex
+		called := map[string]int{}
+		note := func(i fmt.Stringer) {
+			mu.Lock()
+			defer mu.Unlock()
+			called[reflect.TypeOf(i).Name()]++
+			if i.String() == "" {
+				t.Errorf("%T has no text", i)
+			}
+		}
+		config := r.config()
+		config.PauseAfter = 3
+		config.Events = Events{
+			Handled: func(i HandledInfo) { note(i) }, Applied: func(i AppliedInfo) { note(i) },
+			Duplicate: func(i DuplicateInfo) { note(i) }, Held: func(i HeldInfo) { note(i) },
+			OutOfOrder: func(i OutOfOrderInfo) { note(i) }, Conflict: func(i ConflictInfo) { note(i) },
+			Batch: func(i BatchInfo) { note(i) }, Committed: func(i CommittedInfo) { note(i) },
+			Counted: func(i CountedInfo) { note(i) }, Paused: func(i PausedInfo) { note(i) },
+			Readers: func(i ReadersInfo) { note(i) }, Trouble: func(i TroubleInfo) { note(i) },
+		}
+		r.publish(ev("a", 2), ev("a", 1), ev("a", 1), ev("x", 1), ev("y", 1), ev("z", 1))
+		var once atomic.Bool
+		r.st.SetError(func(op string) error {
+			if op == "commit" && once.CompareAndSwap(false, true) {
+				return errBoom
+			}
+			return nil
+		})
+		r.st.SetLostAnswer(func(op string) error {
+			if op == "commit" && r.b.Lag("g", topic) == 0 {
+				return errBoom
+			}
+			return nil
+		})
+		healed := time.Now().Add(20 * time.Second)
+		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key != "a" && time.Now().Before(healed) {
+				return errBoom
+			}
+			return apply(ctx, tx, event)
+		}, config)
+		r.after(time.Minute)
+		r.b.Outage(true)
+		r.after(time.Second)
+		r.st.SetLostAnswer(nil)
+		r.b.Outage(false)
+		r.after(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		hooks := reflect.TypeOf(Events{})
+		for i := range hooks.NumField() {
+			if info := hooks.Field(i).Type.In(0).Name(); called[info] == 0 {
+				t.Errorf("%s was never told", info)
+			}
+		}
 	})
 }

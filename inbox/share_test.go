@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,4 +262,52 @@ func (m *mortal) ClaimReader(ctx context.Context, key store.ReaderKey, owner str
 		return store.ReaderState{}, false, err
 	}
 	return m.Store.ClaimReader(ctx, key, owner, ttl, force)
+}
+
+// deaf is a process that does not hear the answers to its renewals.
+type deaf struct {
+	*memstore.Store
+	now atomic.Bool
+}
+
+func (d *deaf) RenewReaders(ctx context.Context, group, owner string, ttl time.Duration) ([]store.ReaderState, int, error) {
+	held, live, err := d.Store.RenewReaders(ctx, group, owner, ttl)
+	if d.now.Load() {
+		return nil, 0, errBoom
+	}
+	return held, live, err
+}
+
+// A member loses its partitions by its own clock, while the table goes on
+// showing them as its; it takes fewer again, because another has joined. The
+// rest must come free.
+func TestPartitionsLostByTheLocalDeadlineComeFree(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		config := r.widen()
+		config.HandlerTimeout = time.Hour
+		st := &deaf{Store: r.st}
+		began, goOn := make(chan struct{}, 1), make(chan struct{})
+		first := true
+		r.startOn(st, r.b.Unshared(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if first {
+				first = false
+				began <- struct{}{}
+				<-goOn
+			}
+			return apply(ctx, tx, event)
+		}, config)
+		r.until("one has all", r.shared(7))
+		r.publish(wideEvents(1)[0])
+		<-began
+		r.startOn(r.st, r.b.Unshared(), apply, config)
+		r.after(5 * time.Second) // the first hears of the second, but is busy
+		st.now.Store(true)
+		r.after(11 * time.Second)
+		st.now.Store(false)
+		close(goOn)
+		r.until("shared", r.shared(4, 3))
+		r.publish(wideEvents(1)[1:]...)
+		r.until("lag 0", func() bool { return r.b.Lag("g", wide) == 0 })
+		r.wantHistory(wideHistory("1"))
+	})
 }

@@ -71,8 +71,6 @@ type failure struct {
 	// after overrides the schedule when hasAfter is set.
 	after    time.Duration
 	hasAfter bool
-	// evenBlocked keeps the verdict where the event would wait behind another.
-	evenBlocked bool
 }
 
 func failureOf(err error, stack string) *failure {
