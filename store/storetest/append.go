@@ -27,6 +27,7 @@ func appendCases[TX any]() []testCase[TX] {
 		{"times come back", appendTimes[TX]},
 		{"keys and ids are compared byte by byte", appendBytewise[TX]},
 		{"one call keeps the order of its events", appendOrder[TX]},
+		{"a call may be large", appendLarge[TX]},
 		{"a late commit and a burnt id lose nothing", appendLateCommit[TX]},
 	}
 }
@@ -348,6 +349,41 @@ func appendOrder[TX any](t *testing.T, s *suite[TX]) {
 	}
 	if !slices.IsSorted(ids) {
 		t.Error("ids do not grow in the order of the call")
+	}
+}
+
+// appendLarge has more values than a statement may have parameters.
+func appendLarge[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	const n = 4500
+	events := make([]waybill.Event, 0, n)
+	for i := range n {
+		events = append(events, s.event(fmt.Sprintf("key-%d", i%50)))
+	}
+	s.append(t, events...)
+	ids := eventIDs(events)
+	s.transact(t, func(tx TX) error {
+		found, err := s.Appender.Existing(t.Context(), tx, ids)
+		if len(found) != n {
+			t.Errorf("existing: got %d events, want %d", len(found), n)
+		}
+		results, appendErr := s.Appender.Append(t.Context(), tx, events)
+		for i, result := range results {
+			if !errors.Is(result, waybill.ErrDuplicateEvent) {
+				t.Errorf("second append, event %d: got %v, want a duplicate", i, result)
+				break
+			}
+		}
+		return errors.Join(err, appendErr)
+	})
+	s.apply(t, s.own(t), settled(s.hot(t)...))
+	s.wantHot(t)
+	results, err := s.Outbox.Requeue(t.Context(), because, ids)
+	if err != nil || len(results) != n {
+		t.Fatalf("requeue: got %d results, %v", len(results), err)
+	}
+	if rows := s.hot(t); len(rows) != n {
+		t.Errorf("hot rows after the requeue: got %d, want %d", len(rows), n)
 	}
 }
 

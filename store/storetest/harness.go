@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/waybillhq/waybill/store"
@@ -63,7 +64,7 @@ type Exceptions struct {
 	Plans string
 }
 
-// Run runs all cases.
+// Run runs all cases, and then [RunModel] against [Memory] with a few seeds.
 func Run[TX any](t *testing.T, h Harness[TX]) {
 	for _, mode := range []struct {
 		name    string
@@ -88,6 +89,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"inbox", inboxCases[TX]()},
 				{"held", heldCases[TX]()},
 				{"readers", readerCases[TX]()},
+				{"concurrent", concurrentCases[TX]()},
 				{"schema", schemaCases[TX]()},
 				{"explain", explainCases[TX]()},
 			} {
@@ -101,6 +103,11 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 			}
 		})
 	}
+	t.Run("model", func(t *testing.T) {
+		for _, seed := range []uint64{1, 2, 3} {
+			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { RunModel(t, Memory(), h, seed, 100) })
+		}
+	})
 }
 
 type testCase[TX any] struct {
