@@ -23,7 +23,6 @@ type readState struct {
 	sweepAt   time.Time
 	horizonAt time.Time
 	pause     time.Duration // between two reads that found nothing new
-	failures  int
 }
 
 type readKind uint8

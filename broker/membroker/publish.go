@@ -2,6 +2,7 @@ package membroker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,7 +57,7 @@ func (b *Broker) Publish(ctx context.Context, records []waybill.Record) []error 
 	if silent {
 		<-ctx.Done()
 		for i := range errs {
-			if errs[i] == errSilent {
+			if errors.Is(errs[i], errSilent) {
 				errs[i] = broker.Unknown(ctx.Err())
 			}
 		}

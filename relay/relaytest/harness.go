@@ -215,7 +215,7 @@ func (e *env[TX]) relayOn(st relay.Store, adjust func(*relay.Config)) *running {
 	go func() { run.done <- r.Run(ctx) }()
 	e.t.Cleanup(func() {
 		cancel()
-		<-run.done
+		_ = <-run.done
 	})
 	return run
 }

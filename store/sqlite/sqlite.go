@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -194,7 +195,7 @@ func (s *Store) acquire(ctx context.Context) (*sql.Conn, error) {
 	wait, cancel := context.WithTimeoutCause(ctx, s.config.BusyTimeout, errHeld)
 	defer cancel()
 	conn, err := s.writer.Conn(wait)
-	if err != nil && ctx.Err() == nil && context.Cause(wait) == errHeld {
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(wait), errHeld) {
 		return nil, errHeld
 	}
 	return conn, err
