@@ -51,6 +51,8 @@ func (tx *Tx) lock(ctx context.Context, key lockKey) (taken bool, err error) {
 		case <-held.freed:
 		case <-tx.aborted:
 			err = store.ErrAborted
+		case <-tx.done:
+			err = tx.over()
 		case <-ctx.Done():
 			err = ctx.Err()
 		}

@@ -126,6 +126,31 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	})
 }
 
+func TestWaitingEndsWithTheTransactionsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memstore.New(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := begin(t, st)
+		second, err := st.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Set(t.Context(), "t", "a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error)
+		go func() { waited <- second.Set(t.Context(), "t", "a", "2") }()
+		synctest.Wait()
+		cancel()
+		if err := <-waited; !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v, want the context's", err)
+		}
+		if err := first.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDeadlockIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New(nil)

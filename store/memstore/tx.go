@@ -14,8 +14,9 @@ import (
 type Tx struct {
 	store   *Store
 	aborted chan struct{}
-	over    func() error // of the context it was begun with
-	stop    func() bool  // ends the watch on that
+	over    func() error    // of the context it was begun with
+	done    <-chan struct{} // of the same
+	stop    func() bool     // ends the watch on it
 
 	// Guarded by store.mu.
 	ended     error // why no method works any more
@@ -57,6 +58,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 		store:   s,
 		aborted: make(chan struct{}),
 		over:    ctx.Err,
+		done:    ctx.Done(),
 		writes: writes{
 			events:   make(map[string]eventRow),
 			consumed: make(map[consumedKey]consumedRow),
