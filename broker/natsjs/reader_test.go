@@ -10,7 +10,7 @@ import (
 )
 
 // Nobody polls: the reader fills its buffer and then waits.
-func TestAReaderKeepsALimitedNumberInMemory(t *testing.T) {
+func TestAReaderKeepsALimitedNumberInMemoryAndStops(t *testing.T) {
 	server, err := StartEmbedded(t.Context(), &EmbeddedConfig{StoreDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,15 @@ func TestAReaderKeepsALimitedNumberInMemory(t *testing.T) {
 	wait(ctx, 200*time.Millisecond) // it would go on
 	if got, most := buffered(), fetchRecords+fetchRecords/2; got < fetchRecords || got > most {
 		t.Errorf("%d records are in memory, want %d to %d", got, fetchRecords, most)
+	}
+
+	if err := sub.Assign(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.stopped:
+	default:
+		t.Error("the reader of a partition that was taken away still runs")
 	}
 }
 
