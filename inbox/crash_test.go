@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/memstore"
 )
@@ -127,12 +128,11 @@ func TestCrashMarkIsNotHiddenByEventsThatAreDone(t *testing.T) {
 		config := r.config()
 		config.Grace, config.HandlerTimeout = time.Second, time.Hour
 		for range 4 {
-			run := r.start(handler, config)
+			run := r.startOn(r.st, uncommitted{r.b.Connect()}, handler, config)
 			<-dying
-			r.b.ExpireSessions("g")
 			r.crash(run)
 		}
-		r.start(handler, config)
+		r.startOn(r.st, uncommitted{r.b.Connect()}, handler, config)
 		r.until("dead", func() bool { return len(r.held()) == 1 })
 		r.wantHeld("deadly/1 DEAD 1")
 		r.wantHistory(map[string]string{"k": "1 2"})
@@ -196,3 +196,15 @@ func TestFailuresOfTheDatabaseAreNotTakenForCrashes(t *testing.T) {
 		r.wantHeld()
 	})
 }
+
+// uncommitted is a subscriber that never gets a position through.
+type uncommitted struct{ broker.Subscriber }
+
+type uncommittedSubscription struct{ broker.Subscription }
+
+func (u uncommitted) Subscribe(ctx context.Context, request broker.SubscribeRequest) (broker.Subscription, error) {
+	s, err := u.Subscriber.Subscribe(ctx, request)
+	return uncommittedSubscription{s}, err
+}
+
+func (uncommittedSubscription) Commit(context.Context, []broker.Position) error { return errBoom }

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,6 +154,38 @@ func TestSecondReaderOfAKeyHoldsNothingTwice(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The first reader fails v1 and is stopped before it locks the key; the second
+// applies v1 meanwhile. Nothing is left to hold.
+func TestFailureOfAnEventThatAnotherReaderAppliedHoldsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		entered, goOn, lock := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+		r.publish(ev("k", 1))
+		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			entered <- struct{}{}
+			<-goOn
+			return errBoom
+		}, nil)
+		<-entered
+		r.b.ExpireSessions("g")
+		var once atomic.Bool
+		r.st.SetError(func(op string) error {
+			if op == "lock key" && once.CompareAndSwap(false, true) {
+				<-lock
+			}
+			return nil
+		})
+		r.start(apply, nil)
+		close(goOn)
+		r.until("applied", func() bool { return r.history()["k"] == "1" })
+		close(lock)
+		r.after(10 * time.Second)
+		r.wantHeld()
+		if n := r.said("RETRY"); n != 0 || r.said("duplicate k/1") == 0 {
+			t.Errorf("told: %v", r.lines())
+		}
+	})
 }
 
 // The new reader gives v1 up for dead in the moment in which the old one, which
