@@ -1,9 +1,51 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/storetest"
 )
 
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
+
+// Behind a pooler in transaction mode there are no prepared statements.
+func TestConformanceWithoutPreparedStatements(t *testing.T) {
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("the suite twice more is long")
+			}
+			h := harness()
+			h.Open = func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
+				dsn := freshSchema
+				switch {
+				case options.Names.Schema != "":
+					dsn = freshDatabase
+				case !options.Bare && options.Names == (store.Names{}):
+					dsn = func(t testing.TB, _ ...string) string { return usedSchema(t) }
+				}
+				return subject(openStore(t, dsn(t)+"&default_query_exec_mode="+mode, options), options)
+			}
+			storetest.Run(t, h)
+		})
+	}
+}
+
+// Random operations have the same answers as the store in memory.
+func TestModel(t *testing.T) {
+	steps := 400
+	if testing.Short() {
+		steps = 60
+	}
+	for _, seed := range []uint64{1, 2, 3} {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			storetest.RunModel(t, storetest.Memory(), harness(), seed, steps)
+		})
+	}
+}
+
+func BenchmarkStore(b *testing.B) { storetest.Bench(b, harness()) }
