@@ -342,3 +342,51 @@ func TestAReaderGoesOnWhenItsBufferWasFull(t *testing.T) {
 		}
 	}
 }
+
+// The server lives on and says nothing of the broken connection.
+func TestASeveredConnectionLosesNothing(t *testing.T) {
+	s := startServer(t)
+	between := startProxy(t, s.address())
+	b := open(t, between.url(), nil)
+	ensure(t, b, broker.TopicSpec{Name: "orders", Partitions: 2})
+	sub := subscribe(t, b, "g", "orders")
+	seen := make(map[string]bool)
+	for round := range 5 {
+		var batch []waybill.Record
+		for range 50 {
+			batch = append(batch, record("orders", waybill.NewID(), waybill.NewID()))
+		}
+		pending := batch
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if round%2 == 0 {
+			between.sever() // before the call notices; else while its answers come
+		} else {
+			time.AfterFunc(time.Millisecond, between.sever)
+		}
+		for len(pending) > 0 {
+			var again []waybill.Record
+			for i, err := range b.Publish(ctx, pending) {
+				if err == nil {
+					continue
+				}
+				if class, _ := broker.Classify(err); class != broker.ClassUnavailable && class != broker.ClassUnknown || ctx.Err() != nil {
+					t.Fatalf("publish %s: %v", pending[i].EventID, err)
+				}
+				again = append(again, pending[i])
+			}
+			pending = again
+		}
+		for _, r := range batch {
+			for !seen[r.EventID] {
+				deliveries, err := sub.Poll(ctx, 100, time.Second)
+				if ctx.Err() != nil {
+					t.Fatalf("%s is missing, last error %v", r.EventID, err)
+				}
+				for _, d := range deliveries {
+					seen[d.Record.EventID] = true
+				}
+			}
+		}
+		cancel()
+	}
+}

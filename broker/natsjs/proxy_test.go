@@ -12,6 +12,9 @@ type proxy struct {
 	listener net.Listener
 	target   string
 	gate     sync.RWMutex // read-locked for each write
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // of clients
 }
 
 func startProxy(t testing.TB, target string) *proxy {
@@ -20,7 +23,7 @@ func startProxy(t testing.TB, target string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: l, target: target}
+	p := &proxy{listener: l, target: target, conns: make(map[net.Conn]struct{})}
 	t.Cleanup(func() { _ = l.Close() })
 	go p.serve()
 	return p
@@ -32,6 +35,15 @@ func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 func (p *proxy) freeze(testing.TB) (thaw func()) {
 	p.gate.Lock()
 	return p.gate.Unlock
+}
+
+// sever cuts the connections that there are. New ones are served.
+func (p *proxy) sever() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
 }
 
 func (p *proxy) serve() {
@@ -52,8 +64,14 @@ func (p *proxy) connect(client net.Conn) {
 		_ = client.Close()
 		return
 	}
+	p.mu.Lock()
+	p.conns[client] = struct{}{}
+	p.mu.Unlock()
 	go p.copy(client, server)
 	p.copy(server, client)
+	p.mu.Lock()
+	delete(p.conns, client)
+	p.mu.Unlock()
 }
 
 func (p *proxy) copy(to, from net.Conn) {

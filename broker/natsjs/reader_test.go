@@ -2,8 +2,12 @@ package natsjs
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
@@ -65,6 +69,33 @@ func TestAReaderKeepsALimitedNumberInMemoryAndStops(t *testing.T) {
 	case <-r.stopped:
 	default:
 		t.Error("the reader of a partition that was taken away still runs")
+	}
+}
+
+// message is one that a consumer delivered as its n-th.
+type message struct {
+	jetstream.Msg
+	n uint64
+}
+
+func (m message) Data() []byte         { return nil }
+func (m message) Headers() nats.Header { return nil }
+func (m message) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Consumer: m.n, Stream: 10 * m.n}}, nil
+}
+
+func TestAReaderNoticesAMissedMessage(t *testing.T) {
+	r := &reader{subscription: &subscription{arrived: make(chan struct{}, 1)}}
+	for _, n := range []uint64{1, 2} {
+		if err := r.keep(message{n: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.keep(message{n: 4}); !errors.Is(err, errMissed) {
+		t.Errorf("got error %v, want %v", err, errMissed)
+	}
+	if r.next != 21 || len(r.buffer) != 2 {
+		t.Errorf("goes on at %d with %d records kept, want 21 and 2", r.next, len(r.buffer))
 	}
 }
 
