@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
 )
 
 func TestMain(m *testing.M) {
@@ -35,6 +39,25 @@ func TestScripts(t *testing.T) {
 			"eventually": eventually,
 		},
 	})
+}
+
+func TestFailuresAreRedactedAndCounted(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		text string
+	}{
+		{nil, exitOK, ""},
+		{errFindings, exitFindings, ""},
+		{errors.New("pw hunter2 was refused"), exitError, "waybill: pw ***** was refused\n"},
+		{fmt.Errorf("start: %w", usageError{errors.New("no")}), exitUsage, "waybill: start: no\n"},
+		{&adapter.ConfigError{Err: errors.New("no")}, exitUsage, "waybill: no\n"},
+	} {
+		var out bytes.Buffer
+		if code := fail(&out, []string{"hunter2"}, c.err); code != c.code || out.String() != c.text {
+			t.Errorf("%v: got %d %q, want %d %q", c.err, code, out.String(), c.code, c.text)
+		}
+	}
 }
 
 func needShell(t *testing.T) {

@@ -215,6 +215,7 @@ func TestSyntaxErrorsDoNotQuoteTheFile(t *testing.T) {
 		"relay:\n  max_rows: [hunter2]\n",
 		"store: &hunter2\n  dsn: *hunter3\n",
 		"store: !hunter2 x\n",
+		"store:\n  dsn: *hunter2\n",
 	} {
 		_, err := Load(Source{File: write(t, "waybill.yaml", text)})
 		if err == nil {
@@ -239,6 +240,15 @@ func TestSecretsComeFromVariableOrFile(t *testing.T) {
 		}
 		if l.Store.DSN != dsn || !slices.Equal(l.Secrets, []string{"hun%40ter2", "hun@ter2"}) {
 			t.Errorf("%s: got %q, secrets %q", name, l.Store.DSN, l.Secrets)
+		}
+	}
+}
+
+func TestSecretsAreKnownInEveryForm(t *testing.T) {
+	got := secretsIn(`host=db password='a"b<c'`)
+	for _, want := range []string{`a"b<c`, `a\"b<c`, `a\"b\u003cc`} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"encoding/json"
 	"io"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,16 +21,25 @@ var passwordOption = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pwd|toke
 var userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#@:]*)(:[^\s/?#]*)?@`)
 
 // secretsIn returns the passwords and tokens inside a DSN or URL, as they are
-// written and as they read once decoded.
+// written, as they read once decoded, and as JSON and quoted text show them.
 func secretsIn(text string) []string {
 	var found []string
 	add := func(secret string) {
 		if secret == "" {
 			return
 		}
-		found = append(found, secret)
-		if plain, err := url.PathUnescape(secret); err == nil && plain != secret {
-			found = append(found, plain)
+		forms := []string{secret}
+		if plain, err := url.PathUnescape(secret); err == nil {
+			forms = append(forms, plain)
+		}
+		for _, form := range forms {
+			quoted := strconv.Quote(form)
+			marshalled, _ := json.Marshal(form) // cannot fail: text
+			for _, shown := range []string{form, quoted[1 : len(quoted)-1], string(marshalled[1 : len(marshalled)-1])} {
+				if !slices.Contains(found, shown) {
+					found = append(found, shown)
+				}
+			}
 		}
 	}
 	for _, m := range userInfo.FindAllStringSubmatch(text, -1) {
