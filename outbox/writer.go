@@ -18,6 +18,9 @@ type Config struct {
 	MaxDataBytes int
 	// Source is given to events that name none.
 	Source string
+	// Stamp, if set, completes each event from the context of the append before
+	// it is validated: a trace context, say. It gets a copy of the caller's event.
+	Stamp func(ctx context.Context, event *waybill.Event)
 }
 
 // Writer appends events to the outbox inside the caller's transactions, whose
@@ -46,7 +49,7 @@ func NewWriter[TX any](appender store.Appender[TX], config *Config) *Writer[TX] 
 // the others are appended, and the transaction may go on. After any other
 // error the transaction must be rolled back.
 func (w *Writer[TX]) Append(ctx context.Context, tx TX, events ...waybill.Event) error {
-	prepared, err := w.prepare(events)
+	prepared, err := w.prepare(ctx, events)
 	if err != nil || len(prepared) == 0 {
 		return err
 	}
@@ -62,7 +65,7 @@ func (w *Writer[TX]) Append(ctx context.Context, tx TX, events ...waybill.Event)
 // over when its content is the same (OccurredAt aside), and reported as a
 // duplicate when it differs.
 func (w *Writer[TX]) AppendMissing(ctx context.Context, tx TX, events ...waybill.Event) error {
-	prepared, err := w.prepare(events)
+	prepared, err := w.prepare(ctx, events)
 	if err != nil || len(prepared) == 0 {
 		return err
 	}
@@ -95,7 +98,7 @@ func (w *Writer[TX]) AppendMissing(ctx context.Context, tx TX, events ...waybill
 	return errors.Join(results...)
 }
 
-func (w *Writer[TX]) prepare(events []waybill.Event) ([]waybill.Event, error) {
+func (w *Writer[TX]) prepare(ctx context.Context, events []waybill.Event) ([]waybill.Event, error) {
 	now := time.Now()
 	prepared := make([]waybill.Event, len(events))
 	var errs []error
@@ -104,6 +107,9 @@ func (w *Writer[TX]) prepare(events []waybill.Event) ([]waybill.Event, error) {
 		e := &prepared[i]
 		if e.Source == "" {
 			e.Source = w.config.Source
+		}
+		if w.config.Stamp != nil {
+			w.config.Stamp(ctx, e)
 		}
 		e.Normalize(now)
 		if err := e.Validate(w.config.MaxDataBytes); err != nil {
