@@ -340,7 +340,11 @@ func TestHandlerThatHeedsItsTimeOutFailsAlone(t *testing.T) {
 func TestHandlersChangesToItsEventAreNotHeld(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		e := ev("a", 1)
-		r.publish(e)
+		record, err := waybill.Encode(waybill.FormatRaw, &e) // its data is the record's value
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.publishRecords(record)
 		runs := 0
 		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 			if string(event.Data) != string(e.Data) {
