@@ -85,9 +85,7 @@ func TestFrontierWaitsForATransactionNumberedAfterTheVisibleOne(t *testing.T) {
 		t.Errorf("closed at %d over an open transaction below %d", again.Closed, seen.Opened)
 	}
 	commit(t, late)
-	if again := frontier(t, st); again.Closed < seen.Opened {
-		t.Errorf("still open at %d, want %d, though every transaction has ended", again.Closed, seen.Opened)
-	}
+	closes(t, st, seen)
 }
 
 // An INSERT takes its id, then waits for another session that inserts the same
@@ -100,7 +98,12 @@ func TestFrontierWaitsForAnInsertThatWaits(t *testing.T) {
 			appendTo(t, st, blocker, "same")
 			done := make(chan error, 1)
 			go func() {
-				_, err := st.Append(t.Context(), waiting, []waybill.Event{orderPaid("same")})
+				var err error
+				if noTrigger {
+					_, err = st.Append(t.Context(), waiting, []waybill.Event{orderPaid("same")})
+				} else {
+					_, err = waiting.Exec(t.Context(), plainInsert("same")+" ON CONFLICT DO NOTHING")
+				}
 				done <- err
 			}()
 			untilBlocked(t, st)
@@ -118,11 +121,15 @@ func TestFrontierWaitsForAnInsertThatWaits(t *testing.T) {
 				t.Errorf("closed at %d, want below %d: an event with a lower id is still to come", again.Closed, seen.Opened)
 			}
 			commit(t, waiting)
-			if again := frontier(t, st); again.Closed < seen.Opened {
-				t.Errorf("still open at %d, want %d", again.Closed, seen.Opened)
-			}
+			closes(t, st, seen)
 		})
 	}
+}
+
+// closes waits for other users of the server, whose transactions count too.
+func closes(t *testing.T, st *postgres.Store, seen store.Frontier) {
+	t.Helper()
+	until(t, "the frontier closes", func() bool { return frontier(t, st).Closed >= seen.Opened })
 }
 
 // untilBlocked waits until a session of this database waits for a transaction.
@@ -137,4 +144,10 @@ func untilBlocked(t *testing.T, st *postgres.Store) {
 		}
 		return waiting
 	})
+}
+
+// plainInsert is what a producer in another language writes at least.
+func plainInsert(id string) string {
+	return "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, topic, payload) VALUES ('" +
+		id + "', 'order', 'O-1', 'OrderPaid', 'orders', '{}')"
 }
