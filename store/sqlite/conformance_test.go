@@ -17,6 +17,19 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
+// TestModel drives the store and the one in memory with the same operations.
+func TestModel(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			storetest.RunModel(t, storetest.Memory(), harness(), seed, modelSteps)
+		})
+	}
+}
+
+func Benchmark(b *testing.B) {
+	storetest.Bench(b, harness())
+}
+
 func harness() storetest.Harness[*sql.Tx] {
 	return storetest.Harness[*sql.Tx]{
 		Open: openSubject,
@@ -28,9 +41,12 @@ func harness() storetest.Harness[*sql.Tx] {
 	}
 }
 
+// fast spares the tests the disk's time. What is durable, TestDurability tests.
+const fast = "?_pragma=synchronous(off)"
+
 func openSubject(t testing.TB, options storetest.Options) *storetest.Subject[*sql.Tx] {
 	t.Helper()
-	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), &sqlite.Config{Names: options.Names, NoTrigger: options.NoTrigger})
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db")+fast, &sqlite.Config{Names: options.Names, NoTrigger: options.NoTrigger})
 	if err != nil {
 		t.Fatal(err)
 	}
