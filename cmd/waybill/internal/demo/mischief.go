@@ -32,6 +32,8 @@ const outage = 2 * time.Second
 
 // mischief kills relays and stops the broker, and leaves a healthy system.
 func (p *play) mischief(ctx context.Context) error {
+	// Spread over the time of writing: orders meet each state of the relay.
+	rest := writingTime(p.options.Events) / 12
 	for _, moment := range badMoments {
 		if err := p.relays.start(moment.point); err != nil {
 			return err
@@ -39,12 +41,18 @@ func (p *play) mischief(ctx context.Context) error {
 		if err := p.killAt(ctx, moment); err != nil {
 			return err
 		}
+		if !pause(ctx, rest) {
+			return context.Cause(ctx)
+		}
 	}
 	if err := p.relays.start(""); err != nil {
 		return err
 	}
 	if err := p.awaitProgress(ctx); err != nil {
 		return err
+	}
+	if !pause(ctx, rest) {
+		return context.Cause(ctx)
 	}
 	return p.outage(ctx)
 }
