@@ -224,7 +224,7 @@ func (b *batch[TX]) apply(it *item) (done, more bool, err error) {
 		if releaseErr == nil {
 			b.p.pause.succeeded()
 			b.applied(it, outcome)
-			return true, !b.trial, nil
+			return true, true, nil // a success ends the pause
 		}
 		// An error that the handler kept to itself: either the savepoint can still
 		// be rolled back to, or the whole transaction is gone.

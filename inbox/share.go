@@ -45,15 +45,13 @@ func (s *share) balance(ctx context.Context, idle bool) error {
 	mine := s.readers.partitions()
 	free := s.free(all, states)
 	most := s.most(len(all))
-	switch {
-	case len(mine) < most && len(free) > 0:
+	if len(mine) < most && len(free) > 0 {
 		return s.take(ctx, free, most-len(mine))
-	case !idle:
-		return nil
-	case len(mine) > most:
-		return s.give(ctx, mine[most:])
-	case len(free) == 0 && len(mine)-s.least(states) >= 2:
-		return s.give(ctx, mine[len(mine)-1:])
+	}
+	// Half of what this member has more than the poorest; several givers at once
+	// may give too much, and take it back.
+	if surplus := (len(mine) - s.least(states)) / 2; idle && len(free) == 0 && surplus > 0 {
+		return s.give(ctx, mine[len(mine)-surplus:])
 	}
 	return nil
 }
