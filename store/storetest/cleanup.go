@@ -17,6 +17,7 @@ func cleanupCases[TX any]() []testCase[TX] {
 		{"only settled events past the retention go", cleanupRetention[TX]},
 		{"an event with a queue row stays, whatever its receipt says", cleanupQueued[TX]},
 		{"cleanup keeps below its bound and within its limit", cleanupBounds[TX]},
+		{"receipts go with their events", cleanupReceipts[TX]},
 		{"archived events are still found", cleanupArchive[TX]},
 		{"cleanup and requeue do not lose an event between them", cleanupRequeueRace[TX]},
 		{"consumed rows go, but the newest of a partition", cleanupConsumed[TX]},
@@ -97,6 +98,33 @@ func cleanupBounds[TX any](t *testing.T, s *suite[TX]) {
 		if n := s.cleanup(t, store.CleanupRequest{Limit: 4}); n != want {
 			t.Errorf("limit 4: removed %d, want %d", n, want)
 		}
+	}
+}
+
+// cleanupReceipts gives the id of an event that is gone to another one.
+func cleanupReceipts[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	for _, forget := range []bool{false, true} {
+		gone := s.event("a")
+		s.append(t, gone)
+		row := s.row(t, gone.ID)
+		s.apply(t, s.own(t), settled(row))
+		if forget {
+			if _, err := s.Outbox.Requeue(t.Context(), because, []string{gone.ID}); err != nil {
+				t.Fatal(err)
+			}
+			changes := settled(row)
+			changes.Forget = true
+			s.apply(t, s.own(t), changes)
+		} else if n := s.cleanup(t, store.CleanupRequest{}); n != 1 {
+			t.Fatalf("cleanup: got %d, want 1", n)
+		}
+		next := s.plain("a")
+		s.exec(t, Statement{ID: row.ID, Event: next})
+		if found := s.tracked(t, next.ID); found.Receipt != nil || found.Status != store.StatusPending {
+			t.Errorf("forget %t: the receipt outlived its event: %+v", forget, found)
+		}
+		s.exec(t, Statement{Delete: true, Event: next})
 	}
 }
 
