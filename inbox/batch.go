@@ -212,10 +212,8 @@ func (b *batch[TX]) apply(it *item) (done, more bool, err error) {
 		b.tx.Abort()
 	}
 	switch {
-	case r.stopped && b.work.Err() != nil:
-		return died(false, r.err)
-	case r.stopped: // the watch ended the transaction
-		return died(true, r.err)
+	case r.stopped: // by the grace period, or by the watch
+		return died(b.work.Err() == nil, r.err)
 	case r.abandoned:
 		it.fail = failureOf(r.err, "")
 		return false, false, errAbandoned

@@ -149,6 +149,8 @@ func TestLostLeaseCommitsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		config := r.widen()
 		events := wideEvents(1)
+		var batches atomic.Int32
+		config.Events.Batch = func(BatchInfo) { batches.Add(1) }
 		began, goOn := make(chan struct{}, 1), make(chan struct{})
 		runs := 0
 		slow := r.startOn(r.st, r.b.Unshared(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
@@ -180,6 +182,10 @@ func TestLostLeaseCommitsNothing(t *testing.T) {
 		r.wantHistory(wideHistory("1"))
 		if commits != 0 || runs != 2 {
 			t.Errorf("%d commits under a lost lease; the handler ran %d times, want 2", commits, runs)
+		}
+		// A lease that this process lost itself tells of no crash.
+		if n := batches.Load(); n > 10 {
+			t.Errorf("%d transactions for 30 events", n)
 		}
 		slow.mustStop()
 	})
