@@ -50,7 +50,7 @@ func (s *Store) appendCommit(ctx context.Context, tx *Tx, events []waybill.Event
 		return errors.Join(failure("append", "", err), rollBack(ctx, tx))
 	}
 	if err := tx.enter(txCommitting); err != nil {
-		return failure("append and commit", keyOf(events), err)
+		return errors.Join(failure("append and commit", keyOf(events), err), rollBack(ctx, tx))
 	}
 	defer tx.finish()
 	text := s.sql(appendOnlySQL)

@@ -10,9 +10,9 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// The event of a queue row. OFFSET 0 keeps the look-up inside of the walk over
-// the index: a queue row without an event then does not use up the limit, and
-// the rows come in the order of the index.
+// The event of a queue row. OFFSET 0 keeps the planner from turning the look-up
+// by id into a merge with all events, which a queue that has just grown would
+// pay for.
 const withEvent = `CROSS JOIN LATERAL (SELECT * FROM {event} x WHERE x.id = p.id OFFSET 0) e`
 
 // Cuts rows r, ordered by n and id, at $5 bytes. A large payload is kept out of
