@@ -72,7 +72,7 @@ func (t *Tracing) publishSpan(info relay.EventInfo, took time.Duration, err erro
 	if info.TraceParent == "" {
 		return
 	}
-	end := time.Now()
+	end := now()
 	_, span := t.tracer.Start(parent(context.Background(), info.TraceParent), "publish "+info.Topic,
 		trace.WithSpanKind(trace.SpanKindProducer), trace.WithTimestamp(end.Add(-took)),
 		trace.WithAttributes(append(more,
