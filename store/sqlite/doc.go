@@ -16,8 +16,9 @@
 // a process writers queue up fairly instead of meeting SQLITE_BUSY, and a
 // transaction never fails halfway because another one wrote first. Whoever
 // holds a transaction of DB must not wait for a second one, nor write through
-// the Store, before it has ended: that waits for itself, and fails after
-// [Config.BusyTimeout]. Reads use a pool of their own and never wait, since the
+// the Store, before it has ended: that waits for itself. The Store's methods then
+// fail after [Config.BusyTimeout]; a second BeginTx waits until its context
+// ends. Reads use a pool of their own and never wait, since the
 // database is in WAL mode.
 //
 // Other processes, the sqlite3 shell among them, and other handles of the same
