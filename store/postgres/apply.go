@@ -13,7 +13,7 @@ import (
 // Losing the last moments of settling in a crash only repeats a send, so its
 // commit does not wait for the disk. The plans of these statements are kept,
 // possibly from a time when the queue was empty and reading all of it was best.
-const settleSettingsSQL = `SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true)`
+const settleSettingsSQL = `SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
 
 // KEY SHARE shuts out the FOR UPDATE of a claim, but not the renewal of the
 // lease by its owner, which would otherwise wait for each settling. What was

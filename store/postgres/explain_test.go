@@ -17,8 +17,7 @@ type explained struct {
 	suffix     string // what the store adds at run time
 	uses       []string
 	avoids     []string
-	settling   bool // runs with the settings of Apply
-	small      bool // reading all of so small a table is right: asked with that forbidden
+	settings   string // statement whose settings it runs with
 	why        string
 }
 
@@ -37,25 +36,25 @@ const noScanOfQueue, noScanOfEvents = "Seq Scan on outbox_pending", "Seq Scan on
 
 var hotStatements = map[storetest.HotStatement]explained{
 	storetest.HotFetch: {
-		role: "queue", name: "fetch",
+		role: "queue", name: "fetch", settings: "read settings",
 		args:   []any{allLanes, make([]int64, 64), []int64{}, int64(1001), int64(64 << 20)},
 		uses:   []string{"outbox_pending_hot", "outbox_event_pkey"},
 		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash"},
 	},
 	storetest.HotFetchKey: {
-		role: "queue", name: "fetch key",
+		role: "queue", name: "fetch key", settings: "read settings",
 		args:   []any{int64(12345), int64(0), false, int64(101), int64(64 << 20), int16(3)},
 		uses:   []string{"outbox_pending_key", "outbox_event_pkey"},
 		avoids: []string{noScanOfQueue, noScanOfEvents},
 	},
 	storetest.HotFetchDue: {
-		role: "queue", name: "fetch due",
+		role: "queue", name: "fetch due", settings: "read settings",
 		args:   []any{allLanes, int64(1000)},
 		uses:   []string{"outbox_pending_due"},
 		avoids: []string{noScanOfQueue},
 	},
 	storetest.HotHeldKeys: {
-		role: "queue", name: "held keys",
+		role: "queue", name: "held keys", settings: "read settings",
 		args:   []any{allLanes},
 		uses:   []string{"outbox_pending_held"},
 		avoids: []string{noScanOfQueue},
@@ -66,7 +65,7 @@ var hotStatements = map[storetest.HotStatement]explained{
 		avoids: []string{noScanOfEvents},
 	},
 	storetest.HotSettle: {
-		role: "apply", name: "settle", settling: true,
+		role: "apply", name: "settle", settings: "settle settings",
 		args:   []any{someIDs, texts("e"), texts("SENT"), texts("poll"), texts("orders"), texts("")},
 		uses:   []string{"outbox_pending_pkey"},
 		avoids: []string{noScanOfQueue},
@@ -105,7 +104,7 @@ var hotStatements = map[storetest.HotStatement]explained{
 		avoids: []string{"Seq Scan on held_event"},
 	},
 	storetest.HotReleasable: {
-		role: "heldreader", name: "releasable", small: true,
+		role: "heldreader", name: "releasable", settings: "read settings",
 		args:   []any{"stock", true, int64(100)},
 		uses:   []string{"held_event_retry", "held_event_blocked"},
 		avoids: []string{"Seq Scan on held_event"},
@@ -137,13 +136,9 @@ func explain(ctx context.Context, st *postgres.Store, hot storetest.HotStatement
 		return plan, err
 	}
 	err := pgx.BeginFunc(ctx, st.Pool(), func(tx pgx.Tx) error {
-		if e.settling {
-			if _, err := tx.Exec(ctx, st.Text("apply", "settle settings")); err != nil {
-				return err
-			}
-		}
-		if e.small {
-			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off"); err != nil {
+		if e.settings != "" {
+			role := map[string]string{"settle settings": "apply", "read settings": "queue"}[e.settings]
+			if _, err := tx.Exec(ctx, st.Text(role, e.settings)); err != nil {
 				return err
 			}
 		}

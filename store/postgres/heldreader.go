@@ -29,15 +29,15 @@ LIMIT $3`
 
 // ReleasableKeys returns keys that have something to do now.
 func (s *Store) ReleasableKeys(ctx context.Context, group string, deadBlocks bool, limit int) ([]store.HeldKeyRef, error) {
-	rows, err := s.pool.Query(ctx, s.sql(releasableSQL), s.planned, group, deadBlocks, atMost(limit))
-	if err != nil {
-		return nil, failure("releasable keys", group, err)
-	}
-	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKeyRef, err error) {
-		err = row.Scan(&key.Topic, &key.Key)
-		key.Key = decodeText(key.Key)
-		return key, err
-	})
+	var keys []store.HeldKeyRef
+	err := s.read(ctx, func(rows pgx.Rows) (err error) {
+		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKeyRef, err error) {
+			err = row.Scan(&key.Topic, &key.Key)
+			key.Key = decodeText(key.Key)
+			return key, err
+		})
+		return err
+	}, s.sql(releasableSQL), group, deadBlocks, atMost(limit))
 	return keys, failure("releasable keys", group, err)
 }
 

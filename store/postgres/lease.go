@@ -157,7 +157,8 @@ func (s *Store) ListRelays(ctx context.Context) ([]store.RelayState, error) {
 
 func collectLeases(rows pgx.Rows) ([]store.Lease, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (lease store.Lease, err error) {
-		return lease, row.Scan(&lease.Lane, &lease.Fence)
+		err = row.Scan(&lease.Lane, &lease.Fence)
+		return lease, err
 	})
 }
 

@@ -59,7 +59,7 @@ func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 		excluded = []int64{} // <> ALL (NULL) would hold for no row
 	}
 	return s.fetch(ctx, "fetch", "", request.Limit, s.sql(fetchSQL),
-		s.planned, lanes, after, excluded, oneMore(request.Limit), bound(request.MaxBytes))
+		lanes, after, excluded, oneMore(request.Limit), bound(request.MaxBytes))
 }
 
 const fetchKeySQL = `
@@ -81,33 +81,43 @@ ORDER BY n, id`
 // FetchKey returns rows of one key.
 func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {
 	return s.fetch(ctx, "fetch key", strconv.FormatInt(request.KeyHash, 10), request.Limit, s.sql(fetchKeySQL),
-		s.planned, request.KeyHash, request.After, request.SkipDead, oneMore(request.Limit), bound(request.MaxBytes), int16(request.Lane))
+		request.KeyHash, request.After, request.SkipDead, oneMore(request.Limit), bound(request.MaxBytes), int16(request.Lane))
 }
 
 func (s *Store) fetch(ctx context.Context, op, key string, limit int, sql string, args ...any) (store.FetchResult, error) {
 	var result store.FetchResult
-	rows, err := s.pool.Query(ctx, sql, args...)
+	err := s.read(ctx, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var more bool
+			row, err := scanRow(rows, &more)
+			if err != nil {
+				return err
+			}
+			if result.Full = more; limit > 0 && len(result.Rows) == limit {
+				result.Full = true // this is the one that was not asked for
+				break
+			}
+			result.Rows = append(result.Rows, row)
+		}
+		return rows.Err()
+	}, sql, args...)
 	if err != nil {
-		return result, failure(op, key, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var more bool
-		row, err := scanRow(rows, &more)
-		if err != nil {
-			return store.FetchResult{}, failure(op, key, err)
-		}
-		if result.Full = more; limit > 0 && len(result.Rows) == limit {
-			result.Full = true // this is the one that was not asked for
-			break
-		}
-		result.Rows = append(result.Rows, row)
-	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
 		return store.FetchResult{}, failure(op, key, err)
 	}
 	return result, nil
+}
+
+// A prepared plan may be from a time when the queue was empty and reading all
+// of it was best; and compiling a walk over 64 lanes takes longer than walking.
+const readSettingsSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
+
+// read runs one hot query with the settings for it. Both go in one trip and are,
+// as all that is sent together, one transaction: no session keeps the settings.
+func (s *Store) read(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
+	batch := &pgx.Batch{}
+	batch.Queue(s.sql(readSettingsSQL))
+	batch.Queue(sql, args...).Query(collect)
+	return s.pool.SendBatch(ctx, batch).Close()
 }
 
 // oneMore returns a limit for LIMIT, where NULL means none.
@@ -155,11 +165,11 @@ ORDER BY next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.
 func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
-	rows, err := s.pool.Query(ctx, s.sql(fetchDueSQL), s.planned, smallints(lanes), atMost(limit))
-	if err != nil {
-		return nil, failure("fetch due", "", err)
-	}
-	due, err := pgx.CollectRows(rows, func(pgx.CollectableRow) (store.Row, error) { return scanRow(rows) })
+	var due []store.Row
+	err := s.read(ctx, func(rows pgx.Rows) (err error) {
+		due, err = pgx.CollectRows(rows, func(pgx.CollectableRow) (store.Row, error) { return scanRow(rows) })
+		return err
+	}, s.sql(fetchDueSQL), smallints(lanes), atMost(limit))
 	return due, failure("fetch due", "", err)
 }
 
@@ -191,13 +201,14 @@ ORDER BY held.lane, held.key_hash`
 
 // HeldKeys returns each key that has a parked row.
 func (s *Store) HeldKeys(ctx context.Context, lanes []int) ([]store.HeldKey, error) {
-	rows, err := s.pool.Query(ctx, s.sql(heldKeysSQL), s.planned, smallints(lanes))
-	if err != nil {
-		return nil, failure("held keys", "", err)
-	}
-	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKey, err error) {
-		return key, row.Scan(&key.Lane, &key.KeyHash, &key.TopicHash, &key.Topic)
-	})
+	var keys []store.HeldKey
+	err := s.read(ctx, func(rows pgx.Rows) (err error) {
+		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKey, err error) {
+			err = row.Scan(&key.Lane, &key.KeyHash, &key.TopicHash, &key.Topic)
+			return key, err
+		})
+		return err
+	}, s.sql(heldKeysSQL), smallints(lanes))
 	return keys, failure("held keys", "", err)
 }
 
