@@ -78,6 +78,9 @@ type Record struct {
 	Key     string
 	Value   []byte
 	Headers []Header
+	// Place is where the broker has stored the record, for people: a publisher
+	// that learns it fills it in, as "topic[partition]@position".
+	Place string
 }
 
 // Header returns the value of the first header with that name.

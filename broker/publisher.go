@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/waybillhq/waybill"
 )
@@ -22,10 +23,21 @@ import (
 //
 // Publish returns soon after ctx ends; records that have no answer by then are
 // Unknown. It may be called from several goroutines, but never with one key in
-// two calls at once. It neither changes nor keeps records after it returns.
+// two calls at once. It keeps nothing of the records after it returns, and changes
+// nothing of them but Place, which it sets where it learns it; see [Place].
 type Publisher interface {
 	Publish(ctx context.Context, records []waybill.Record) []error
 	Close() error
+}
+
+// Place is how a publisher says where a record was stored.
+func Place(topic string, partition int32, position int64) string {
+	text := make([]byte, 0, len(topic)+24)
+	text = append(text, topic...)
+	text = append(text, '[')
+	text = strconv.AppendInt(text, int64(partition), 10)
+	text = append(text, "]@"...)
+	return string(strconv.AppendInt(text, position, 10))
 }
 
 // TopicSpec describes one topic for [TopicAdmin].

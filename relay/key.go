@@ -12,6 +12,7 @@ type row struct {
 	store.Row
 	key   *key
 	state rowState
+	place string    // where the broker stored it; empty when it did not say
 	read  time.Time // when it became known; Age counts from the insertion to here
 }
 

@@ -148,6 +148,9 @@ func (s *scheduler) publish(ctx context.Context, rows []*row, deadline time.Time
 	}
 	for j, err := range s.call(ctx, records) {
 		errs[at[j]] = err
+		if err == nil {
+			rows[at[j]].place = records[j].Place // the call has returned
+		}
 	}
 	return errs
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -120,7 +121,7 @@ func (s *scheduler) startApply(ctx context.Context) {
 			outcome = store.StatusSkipped
 		}
 		changes.Settled = append(changes.Settled, store.SettledChange{
-			Change: changeOf(r), Outcome: outcome, Via: "poll", PublishedTo: r.Event.Topic,
+			Change: changeOf(r), Outcome: outcome, Via: "poll", PublishedTo: cmp.Or(r.place, r.Event.Topic),
 		})
 	}
 	for _, f := range set.failed {

@@ -61,6 +61,9 @@ func (s *suite) recordsArriveAsTheyWere(t *testing.T) {
 		i := slices.IndexFunc(sent, func(r waybill.Record) bool { return r.EventID == d.Record.EventID })
 		if i >= 0 {
 			sameRecord(t, d.Record, sent[i])
+			if place := broker.Place(topic, d.Partition, d.Position); sent[i].Place != place && sent[i].Place != "" {
+				t.Errorf("%s: the publisher says it is at %s, it came from %s", d.Record.EventID, sent[i].Place, place)
+			}
 		}
 		if d.Timestamp.IsZero() {
 			t.Errorf("%s has no timestamp", d.Record.EventID)

@@ -120,6 +120,7 @@ func (b *Broker) store(record *waybill.Record) {
 	}
 	t.partitions[id] = append(t.partitions[id], delivery)
 	t.accepted = append(t.accepted, delivery)
+	record.Place = broker.Place(record.Topic, id, delivery.Position)
 	b.notify()
 }
 

@@ -36,8 +36,9 @@ type answerTo struct {
 }
 
 type answer struct {
-	index int
-	err   error
+	index    int
+	sequence uint64 // of the stream, when stored
+	err      error
 }
 
 // call is one Publish on its way.
@@ -45,20 +46,23 @@ type call struct {
 	broker  *Broker
 	records []waybill.Record
 	errs    []error
-	next    []int // of each record, the following one of its topic and key, or -1
-	ready   []int // may be sent now
-	waiting map[int]struct{}
-	answers chan answer // has room for an answer to each record, so nobody blocks
+	// partitions of each record's topic when it was sent.
+	partitions []int
+	next       []int // of each record, the following one of its topic and key, or -1
+	ready      []int // may be sent now
+	waiting    map[int]struct{}
+	answers    chan answer // has room for an answer to each record, so nobody blocks
 }
 
 func newCall(b *Broker, records []waybill.Record) *call {
 	c := &call{
-		broker:  b,
-		records: records,
-		errs:    make([]error, len(records)),
-		next:    make([]int, len(records)),
-		waiting: make(map[int]struct{}, min(len(records), window)),
-		answers: make(chan answer, len(records)),
+		broker:     b,
+		records:    records,
+		errs:       make([]error, len(records)),
+		partitions: make([]int, len(records)),
+		next:       make([]int, len(records)),
+		waiting:    make(map[int]struct{}, min(len(records), window)),
+		answers:    make(chan answer, len(records)),
 	}
 	type topicKey struct{ topic, key string }
 	last := make(map[topicKey]int, len(records))
@@ -91,8 +95,7 @@ func (c *call) run(ctx context.Context) {
 		}
 		select {
 		case a := <-c.answers:
-			delete(c.waiting, a.index)
-			c.settle(a.index, c.classify(ctx, a))
+			c.take(ctx, a)
 		case <-ctx.Done():
 			c.giveUp(ctx, ctx.Err())
 			return
@@ -113,6 +116,7 @@ func (c *call) send(ctx context.Context, i int) error {
 	if err != nil {
 		return classifySend(err, record)
 	}
+	c.partitions[i] = t.partitions
 	m := &nats.Msg{
 		Subject: b.config.subject(record.Topic, t.partitions, PartitionOf(record.Key, t.partitions)),
 		Header:  encodeHeaders(record),
@@ -134,6 +138,16 @@ func (c *call) send(ctx context.Context, i int) error {
 	return nil
 }
 
+// take settles a record whose answer came.
+func (c *call) take(ctx context.Context, a answer) {
+	delete(c.waiting, a.index)
+	if a.err == nil {
+		record := &c.records[a.index]
+		record.Place = broker.Place(record.Topic, PartitionOf(record.Key, c.partitions[a.index]), int64(a.sequence))
+	}
+	c.settle(a.index, c.classify(ctx, a))
+}
+
 // settle notes a record's answer, and releases or fails those behind it.
 func (c *call) settle(i int, err error) {
 	c.errs[i] = err
@@ -153,8 +167,7 @@ func (c *call) giveUp(ctx context.Context, err error) {
 	for {
 		select {
 		case a := <-c.answers:
-			delete(c.waiting, a.index)
-			c.settle(a.index, c.classify(ctx, a))
+			c.take(ctx, a)
 			continue
 		default:
 		}
@@ -179,15 +192,15 @@ func (c *call) failAll(err error) []error {
 // waiting.
 func (b *Broker) answered(_ jetstream.JetStream, m *nats.Msg, ack *jetstream.PubAck) {
 	if ack.Duplicate {
-		b.answer(m, errDuplicate)
+		b.answer(m, 0, errDuplicate)
 		return
 	}
-	b.answer(m, nil)
+	b.answer(m, ack.Sequence, nil)
 }
 
-func (b *Broker) failed(_ jetstream.JetStream, m *nats.Msg, err error) { b.answer(m, err) }
+func (b *Broker) failed(_ jetstream.JetStream, m *nats.Msg, err error) { b.answer(m, 0, err) }
 
-func (b *Broker) answer(m *nats.Msg, err error) {
+func (b *Broker) answer(m *nats.Msg, sequence uint64, err error) {
 	b.mu.Lock()
 	to, waiting := b.sent[m]
 	delete(b.sent, m)
@@ -195,7 +208,7 @@ func (b *Broker) answer(m *nats.Msg, err error) {
 	if !waiting {
 		return
 	}
-	to.call.answers <- answer{to.index, err}
+	to.call.answers <- answer{to.index, sequence, err}
 }
 
 // classify says what an answer means, asking the server about the stream where

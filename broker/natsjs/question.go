@@ -80,7 +80,7 @@ func (b *Broker) refused(err error) bool {
 	}
 	b.mu.Unlock()
 	for _, m := range waiting {
-		b.answer(m, denied)
+		b.answer(m, 0, denied)
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package relaytest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ func testOrder[TX any](t *testing.T, h Harness[TX]) {
 		e.sent(topic, len(all))
 		e.settled()
 		e.inOrder(true, all...)
+		if got := e.tracked("k0-1").Receipt; got == nil || got.Via != "poll" || !strings.HasPrefix(got.PublishedTo, topic+"[") {
+			t.Errorf("receipt %+v, want one that tells the place in %s", got, topic)
+		}
 	})
 
 	each(t, h, "slow reads repeat nothing", func(e *env[TX]) {
