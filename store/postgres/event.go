@@ -23,8 +23,9 @@ const queueColumns = `p.id, lane, key_hash, topic_hash, status, parked, skip, re
 
 // eventScan receives eventColumns.
 type eventScan struct {
-	event   waybill.Event
-	headers []byte
+	event      waybill.Event
+	headers    []byte
+	occurredAt moment
 }
 
 func (s *eventScan) targets() []any {
@@ -32,7 +33,7 @@ func (s *eventScan) targets() []any {
 	return []any{
 		&e.ID, &e.TenantID, &e.AggregateType, &e.AggregateID, &e.AggregateVersion,
 		&e.Type, &e.SchemaVersion, &e.Topic, &e.Key,
-		&e.Data, &e.ContentType, &s.headers, &e.OccurredAt,
+		&e.Data, &e.ContentType, &s.headers, &s.occurredAt,
 	}
 }
 
@@ -40,14 +41,14 @@ func (s *eventScan) targets() []any {
 // table takes JSON objects only, and one odd row must not stop its lane.
 func (s *eventScan) finish() waybill.Event {
 	_ = s.event.UnmarshalHeaders(s.headers)
-	s.event.OccurredAt = s.event.OccurredAt.UTC()
+	s.event.OccurredAt = s.occurredAt.Time
 	return s.event
 }
 
 // queueScan receives queueColumns.
 type queueScan struct {
 	row     store.Row
-	retryAt *time.Time
+	retryAt moment
 }
 
 func (s *queueScan) targets() []any {
@@ -59,9 +60,9 @@ func (s *queueScan) targets() []any {
 }
 
 // finish computes durations from the database's times.
-func (s *queueScan) finish(created, now time.Time) store.Row {
-	s.row.Age = max(now.Sub(created), 0)
-	if s.retryAt != nil {
+func (s *queueScan) finish(created moment, now time.Time) store.Row {
+	s.row.Age = max(now.Sub(created.Time), 0)
+	if s.retryAt.set {
 		s.row.HasRetry, s.row.RetryIn = true, s.retryAt.Sub(now)
 	}
 	return s.row
@@ -81,7 +82,8 @@ const plainColumns = `p.id, lane, key_hash, topic_hash, status, parked, skip, re
 func scanRow(rows pgx.Rows, more ...any) (store.Row, error) {
 	var queue queueScan
 	var event eventScan
-	var created, now time.Time
+	var created moment
+	var now time.Time
 	targets := append(queue.targets(), event.targets()...)
 	targets = append(append(targets, &created, &now), more...)
 	if err := rows.Scan(targets...); err != nil {

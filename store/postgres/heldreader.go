@@ -58,9 +58,9 @@ func (s *Store) NextRetry(ctx context.Context, group string) (time.Duration, boo
 const listHeldSQL = `
 SELECT ` + heldColumns + `
 FROM {held}
-WHERE consumer_group = $1 AND seq > $2
+WHERE consumer_group = $1 AND seq + 0 > $2
   AND ($3::text = '' OR event_id = $3) AND ($4::text = '' OR event_key = $4) AND ($5::text = '' OR state = $5)
-ORDER BY seq
+ORDER BY seq + 0
 LIMIT $6`
 
 // ListHeld returns held events by Seq.

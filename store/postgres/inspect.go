@@ -28,11 +28,11 @@ FROM {pending}`
 // Counts sums up the queue.
 func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 	var c store.Counts
-	var oldest *time.Time
+	var oldest moment
 	var now time.Time
 	err := s.pool.QueryRow(ctx, s.sql(countsSQL), s.planned).Scan(&c.Pending, &c.Failed, &c.Dead, &c.Parked, &oldest, &now)
-	if oldest != nil {
-		c.OldestAge = max(now.Sub(*oldest), 0)
+	if oldest.set {
+		c.OldestAge = max(now.Sub(oldest.Time), 0)
 	}
 	return c, failure("counts", "", err)
 }
@@ -153,7 +153,8 @@ func scanTracked(row pgx.CollectableRow) (store.Tracked, error) {
 	var event eventScan
 	var queue queueScan
 	var queued bool
-	var created, now time.Time
+	var created moment
+	var now time.Time
 	var outcome, via, publishedTo, note *string
 	var publishedAt *time.Time
 	targets := append([]any{&t.ID}, event.targets()...)
@@ -163,7 +164,7 @@ func scanTracked(row pgx.CollectableRow) (store.Tracked, error) {
 	if err := row.Scan(targets...); err != nil {
 		return t, err
 	}
-	t.Status, t.CreatedAt, t.Event = store.StatusPending, created.UTC(), event.finish()
+	t.Status, t.CreatedAt, t.Event = store.StatusPending, created.Time, event.finish()
 	if outcome != nil {
 		t.Status = store.Status(*outcome)
 		t.Receipt = &store.Receipt{Outcome: t.Status, Via: *via, PublishedAt: publishedAt.UTC(), PublishedTo: *publishedTo, Note: *note}
@@ -191,7 +192,8 @@ func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
 	}
 	orphans, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (store.Row, error) {
 		var queue queueScan
-		var updated, now time.Time
+		var updated moment
+		var now time.Time
 		err := row.Scan(append(queue.targets(), &updated, &now)...)
 		orphan := queue.finish(updated, now)
 		orphan.Age = 0 // that of an event, and there is none

@@ -62,6 +62,7 @@ func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 		lanes, after, excluded, oneMore(request.Limit), bound(request.MaxBytes))
 }
 
+// id + 0 is what the index over keys holds; see the migration.
 const fetchKeySQL = `
 SELECT ` + rowColumns + `, more
 FROM (` + measured + `
@@ -69,8 +70,8 @@ FROM (` + measured + `
         SELECT 0 AS n, ` + plainColumns + `
         FROM {pending} p
         ` + withEvent + `
-        WHERE p.key_hash = $1 AND p.id > $2 AND p.lane = $6 AND NOT ($3 AND p.status = 'DEAD' AND NOT p.skip)
-        ORDER BY p.id
+        WHERE p.key_hash = $1 AND p.id + 0 > $2 AND p.lane = $6 AND NOT ($3 AND p.status = 'DEAD' AND NOT p.skip)
+        ORDER BY p.id + 0
         LIMIT $4
     ) r
     WINDOW walk AS (ORDER BY r.n, r.id)

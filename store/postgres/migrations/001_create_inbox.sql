@@ -73,7 +73,8 @@ CREATE TABLE IF NOT EXISTS {held} (
     PRIMARY KEY (consumer_group, event_id)
 );
 CREATE INDEX IF NOT EXISTS {held_key} ON {held} (consumer_group, topic, event_key, seq);
-CREATE INDEX IF NOT EXISTS {held_seq} ON {held} (consumer_group, seq);
+-- seq + 0, so that it is not taken for the events of one key in order of seq.
+CREATE INDEX IF NOT EXISTS {held_seq} ON {held} (consumer_group, (seq + 0));
 CREATE INDEX IF NOT EXISTS {held_retry} ON {held} (consumer_group, next_attempt_at) WHERE state = 'RETRY';
 CREATE INDEX IF NOT EXISTS {held_blocked} ON {held} (consumer_group, seq) WHERE state = 'BLOCKED';
 
