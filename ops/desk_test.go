@@ -86,7 +86,7 @@ func (d *desk) apply(id string, change func(at store.Change, c *store.Changes)) 
 func (d *desk) send(id string) {
 	d.t.Helper()
 	d.apply(id, func(at store.Change, c *store.Changes) {
-		c.Settled = append(c.Settled, store.SettledChange{Change: at, Outcome: store.StatusSent, Via: "poll", PublishedTo: "orders/3@17"})
+		c.Settled = append(c.Settled, store.SettledChange{Change: at, Outcome: store.StatusSent, Via: "poll", PublishedTo: "orders[3]@17"})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -166,7 +167,7 @@ func (p *sheet) consumed(group string, c *store.Consumed) {
 		p.identify(&c.Event)
 		p.trace.Topic = c.Topic
 	}
-	p.known(group, "received?", "from %s", place(c.Topic, c.Partition, c.Position))
+	p.known(group, "received?", "from %s", broker.Place(c.Topic, c.Partition, c.Position))
 	if c.Duplicates > 0 {
 		p.known(group, "duplicated?", "%d further %s, absorbed", c.Duplicates, plural(c.Duplicates, "delivery", "deliveries"))
 	} else {
@@ -188,7 +189,7 @@ func (p *sheet) held(group string, h *store.Held) {
 		p.identify(&h.Event)
 		p.trace.Topic, p.trace.Key = h.Topic, h.Key
 	}
-	p.known(group, "received?", "from %s", place(h.Topic, h.Partition, h.Position))
+	p.known(group, "received?", "from %s", broker.Place(h.Topic, h.Partition, h.Position))
 	p.unknown(group, "duplicated?", "further deliveries of a held event are not counted")
 	p.known(group, "applied?", "no")
 	failure := ""
@@ -234,10 +235,6 @@ func verdict(t *store.Tracked, consumers []ConsumerTrace) string {
 		return "sent; no consumer is known"
 	}
 	return "sent; " + strings.Join(said, ", ")
-}
-
-func place(topic string, partition int32, position int64) string {
-	return fmt.Sprintf("%s, partition %d, position %d", topic, partition, position)
 }
 
 func attempts(n int) string { return fmt.Sprintf("%d %s", n, plural(int64(n), "attempt", "attempts")) }

@@ -50,11 +50,11 @@ func TestTraceAnswers(t *testing.T) {
 			d.must(err)
 		}, []string{"|published? no: an operator skipped it, its marker is due\n"}},
 		{"sent, not received", func(d *desk) { d.add(order("e1", 1)); d.send("e1") }, []string{
-			"sent; not received by inventory\n", "|in the outbox? id 1, SENT\n", "|captured? by poll\n", "|published? 2026-03-01 12:00:00.000Z to orders/3@17\n",
+			"sent; not received by inventory\n", "|in the outbox? id 1, SENT\n", "|captured? by poll\n", "|published? 2026-03-01 12:00:00.000Z to orders[3]@17\n",
 		}},
 		{"applied", func(d *desk) { d.add(order("e1", 1)); d.send("e1"); d.applied("inventory", "e1") }, []string{
 			"sent; applied by inventory\n",
-			"inventory|received? from orders, partition 3, position 17\n",
+			"inventory|received? from orders[3]@17\n",
 			"inventory|duplicated? no\n",
 			"inventory|applied? yes, 2026-03-01 12:00:00.000Z\n",
 			"inventory|held? no\n",
