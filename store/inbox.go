@@ -89,6 +89,7 @@ type InboxTx[TX any] interface {
 	TxControl
 	ConsumedTx
 	HeldTx
+	AuditTx
 }
 
 // TxControl ends a transaction or a part of it. There is one savepoint at a time.
@@ -132,6 +133,13 @@ type HeldTx interface {
 	UpdateHeld(ctx context.Context, held Held) (bool, error)
 	// DeleteHeld removes the row and reports whether it existed.
 	DeleteHeld(ctx context.Context, group, eventID string) (bool, error)
+}
+
+// AuditTx writes the audit of the consumer's database.
+type AuditTx interface {
+	// Record adds an entry, At aside, which the store fills. It is there once the
+	// transaction is committed, and only then.
+	Record(ctx context.Context, entry AuditEntry) error
 }
 
 // HeldFilter selects held events.

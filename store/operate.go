@@ -32,11 +32,21 @@ const (
 	OutcomeGone           = "gone"            // no such event
 )
 
+// Outcomes of an action on one event that a consumer keeps aside, beside
+// [OutcomeRetried] and [OutcomeSkipped].
+const (
+	OutcomeReleased = "released"         // to be handled at once, once
+	OutcomeNotHeld  = "not held"         // the group keeps no such event aside
+	OutcomeBehind   = "behind another"   // an earlier event of its key decides
+	OutcomeWaits    = "waits"            // for a lower version: release it, or skip it
+	OutcomeConsumed = "already consumed" // another reader was faster; no longer held
+)
+
 // AuditEntry is one action as it was recorded.
 type AuditEntry struct {
 	At     time.Time
 	Actor  string
-	Verb   string // "dead retry", "dead skip", "requeue"
+	Verb   string // "dead retry", "dead skip", "requeue", "held retry", ...
 	Target string // event id
 	Reason string
 	Before string // small JSON object, may be empty
@@ -56,7 +66,8 @@ type Operator interface {
 	// than what relays read, which find them as they find retries. It locks the
 	// event's row first and inserts from it, so it cannot race a cleanup.
 	Requeue(ctx context.Context, action Action, ids []string) ([]Result, error)
-	// Audit returns the newest entries first.
+	// Audit returns the newest entries first. The table belongs to both sides, so
+	// it answers on a database that has the consumer's tables alone.
 	Audit(ctx context.Context, limit int) ([]AuditEntry, error)
 }
 

@@ -130,6 +130,18 @@ func (tx inboxTx) IsConsumed(ctx context.Context, group, eventID string, count b
 	return found, err
 }
 
+// Record adds an entry to the audit.
+func (tx inboxTx) Record(ctx context.Context, entry store.AuditEntry) error {
+	return tx.call(ctx, "record", entry.Target, func() error {
+		if !tx.store.made {
+			return store.ErrNoSchema
+		}
+		entry.At = tx.store.now()
+		tx.writes.audit = append(tx.writes.audit, entry)
+		return nil
+	})
+}
+
 func (tx *Tx) consumed(key consumedKey) (consumedRow, bool) {
 	if row, ok := tx.writes.consumed[key]; ok {
 		return row, true

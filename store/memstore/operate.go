@@ -90,8 +90,8 @@ func (s *Store) record(action store.Action, verb, target, before, after string, 
 func (s *Store) Audit(ctx context.Context, limit int) ([]store.AuditEntry, error) {
 	var entries []store.AuditEntry
 	err := s.call(ctx, "audit", func() error {
-		if err := s.needOutbox(); err != nil {
-			return err
+		if !s.made {
+			return store.ErrNoSchema
 		}
 		entries = slices.Clone(s.outbox.audit)
 		slices.Reverse(entries)

@@ -34,6 +34,7 @@ type writes struct {
 	consumed map[consumedKey]consumedRow
 	held     map[heldKey]*heldRow // nil: deleted
 	data     map[dataKey]*string  // nil: deleted
+	audit    []store.AuditEntry
 }
 
 type savepoint struct {
@@ -42,7 +43,7 @@ type savepoint struct {
 }
 
 func (w *writes) clone() writes {
-	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.held), maps.Clone(w.data)}
+	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.held), maps.Clone(w.data), slices.Clone(w.audit)}
 }
 
 // Begin starts a transaction. It ends, rolled back, with ctx.
@@ -175,6 +176,7 @@ func (s *Store) applyWrites(w *writes) {
 	for key, row := range w.held {
 		s.inbox.setHeld(key, row)
 	}
+	s.outbox.audit = append(s.outbox.audit, w.audit...)
 	for key, value := range w.data {
 		if value == nil {
 			delete(s.data, key)

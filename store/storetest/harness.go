@@ -88,6 +88,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"cleanup", cleanupCases[TX]()},
 				{"inbox", inboxCases[TX]()},
 				{"held", heldCases[TX]()},
+				{"audit", auditCases[TX]()},
 				{"readers", readerCases[TX]()},
 				{"concurrent", concurrentCases[TX]()},
 				{"schema", schemaCases[TX]()},

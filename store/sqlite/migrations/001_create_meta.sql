@@ -4,3 +4,15 @@ CREATE TABLE IF NOT EXISTS {meta} (
 ) STRICT, WITHOUT ROWID;
 
 INSERT OR IGNORE INTO {meta} (key, value) VALUES ('schema_version', '1'), ('lane_function', '1');
+
+-- What people did, on either side, and why.
+CREATE TABLE IF NOT EXISTS {audit} (
+  id     INTEGER PRIMARY KEY AUTOINCREMENT,
+  at     TEXT NOT NULL DEFAULT (strftime({iso}, 'now')),
+  actor  TEXT NOT NULL,
+  verb   TEXT NOT NULL,
+  target TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  before TEXT NOT NULL DEFAULT '',
+  after  TEXT NOT NULL DEFAULT ''
+) STRICT;

@@ -113,14 +113,3 @@ CREATE TABLE IF NOT EXISTS {relay} (
   expires_at TEXT NOT NULL,
   report     TEXT NOT NULL DEFAULT ''
 ) STRICT;
-
-CREATE TABLE IF NOT EXISTS {audit} (
-  id     INTEGER PRIMARY KEY AUTOINCREMENT,
-  at     TEXT NOT NULL DEFAULT (strftime({iso}, 'now')),
-  actor  TEXT NOT NULL,
-  verb   TEXT NOT NULL,
-  target TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  before TEXT NOT NULL DEFAULT '',
-  after  TEXT NOT NULL DEFAULT ''
-) STRICT;
