@@ -21,7 +21,7 @@ GOFILES := git ls-files --cached --others --exclude-standard '*.go' | while read
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: check
 check: format-check vet lint house short ## format, vet, linters, house rules, quick tests; no server
@@ -41,6 +41,10 @@ bench: ## benchmarks of all modules; BENCH=pattern chooses
 .PHONY: demo
 demo: ## orders, a broker and a consumer through crashes and an outage, then the proof
 	$(GO) run ./cmd/waybill demo
+
+.PHONY: release-check
+release-check: ## tag the last commit in a clone and use its modules as users do
+	@internal/release/release check
 
 .PHONY: sql
 sql: ## write docs/sql, the catalogue of every statement, from the stores' sources

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -42,7 +43,7 @@ func run() error {
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	r, err := relay.New(db, mem, nil)
+	r, err := relay.New(db, mem, &relay.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -72,6 +73,6 @@ func run() error {
 			return err
 		}
 	}
-	fmt.Println("delivered", event.ID != "")
+	fmt.Println("an event was delivered by the core alone")
 	return nil
 }
