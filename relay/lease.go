@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/waybillhq/waybill/internal/fault"
@@ -25,10 +26,21 @@ type leaseResult struct {
 	err       error
 }
 
+// firstTries is how often the first renewal may run into its time-out: a busy
+// database is no reason to refuse to start, one that cannot be used is.
+const firstTries = 5
+
 // firstLease claims lanes before anything else, so that a database that cannot
 // be written fails the start.
 func (s *scheduler) firstLease(ctx context.Context) error {
-	result := s.renew(ctx, s.heartbeat(), nil, store.Lanes)
+	var result leaseResult
+	for range firstTries {
+		result = s.renew(ctx, s.heartbeat(), nil, store.Lanes)
+		if !errors.Is(result.err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+		s.log.Warn("the database is busy, the relay tries again to claim its lanes", "error", result.err)
+	}
 	if result.err != nil {
 		return result.err
 	}

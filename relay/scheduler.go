@@ -74,7 +74,7 @@ func (s *scheduler) run(ctx context.Context) error {
 	// What was begun is finished when ctx ends; hard ends it.
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := s.firstLease(hard); err != nil {
+	if err := s.firstLease(ctx); err != nil {
 		return err
 	}
 	timer := time.NewTimer(0)

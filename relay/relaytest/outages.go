@@ -113,6 +113,17 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, events("k", 1, 2)...)
 	})
 
+	each(t, h, "a busy database delays the start and does not refuse it", func(e *env[TX]) {
+		e.append(event("k", 1))
+		e.store.stall(2, "renew")
+		e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = 200*time.Millisecond, 50*time.Millisecond })
+		e.sent(topic, 1)
+		e.settled()
+		if n := e.log.count("the database is busy"); n != 2 {
+			t.Errorf("the log says %d times that the database is busy, want 2", n)
+		}
+	})
+
 	each(t, h, "a read-only database stops the sending", func(e *env[TX]) {
 		run := e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = time.Minute, 20*time.Second })
 		e.until("lanes", func() bool { return run.get(&run.lanes) == store.Lanes })

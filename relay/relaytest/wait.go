@@ -165,6 +165,7 @@ type moody struct {
 	fails map[string]bool
 	calls map[string]int
 	slow  map[string]time.Duration
+	stuck map[string]int
 }
 
 // away makes the named operations fail, or work again.
@@ -192,6 +193,23 @@ func (m *moody) enter(op string) error {
 		return errAway
 	}
 	return nil
+}
+
+// stall makes the next times calls of an operation wait until their context ends.
+func (m *moody) stall(times int, op string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stuck = map[string]int{op: times}
+}
+
+func (m *moody) stalls(op string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stuck[op] == 0 {
+		return false
+	}
+	m.stuck[op]--
+	return true
 }
 
 // dawdle makes reads or writes take their time after the database has done its
@@ -269,6 +287,10 @@ func (m *moody) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 func (m *moody) Renew(ctx context.Context, beat store.Heartbeat) ([]store.Lease, int, error) {
 	if err := m.enter("renew"); err != nil {
 		return nil, 0, err
+	}
+	if m.stalls("renew") {
+		<-ctx.Done()
+		return nil, 0, ctx.Err()
 	}
 	return m.Outbox.Renew(ctx, beat)
 }
