@@ -52,6 +52,18 @@ func (l *lane) endPass() {
 type horizon struct {
 	marks  []store.Frontier
 	closed int64
+	last   int64 // greatest id when last asked
+}
+
+// anew reports whether ids begin again below those that were seen, as after a
+// TRUNCATE that resets them. Nothing that was closed is then.
+func (h *horizon) anew(f store.Frontier) bool {
+	fell := f.MaxID < h.last
+	h.last = f.MaxID
+	if fell {
+		h.marks, h.closed = nil, 0
+	}
+	return fell
 }
 
 func (h *horizon) add(f store.Frontier) {

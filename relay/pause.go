@@ -132,6 +132,7 @@ type outage struct {
 	write    bool // a write failed
 	since    time.Time
 	saidAt   time.Time
+	said     bool // in this outage
 	retryAt  time.Time
 	failures int
 	err      error
@@ -156,7 +157,7 @@ func (s *scheduler) databaseDown(err error, write bool) {
 		s.paused(PausedInfo{Scope: "database", For: wait, Err: err})
 	}
 	if at.Sub(o.saidAt) >= outageSayEvery {
-		o.saidAt = at
+		o.saidAt, o.said = at, true
 		s.log.Warn("database unavailable, the relay waits for it", "error", err, "since", o.since)
 	}
 }
@@ -169,7 +170,10 @@ func (s *scheduler) databaseUp(write bool) {
 	if !o.down || o.write && !write {
 		return
 	}
-	s.log.Info("database available again", "after", now().Sub(o.since))
+	// Where one statement fails and others do not, outages come and go with each.
+	if o.said {
+		s.log.Info("database available again", "after", now().Sub(o.since))
+	}
 	s.resumed(PausedInfo{Scope: "database", For: now().Sub(o.since)})
 	*o = outage{saidAt: o.saidAt}
 }

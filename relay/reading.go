@@ -263,8 +263,15 @@ func (s *scheduler) onHot(result *readResult) {
 			l.endPass()
 		}
 	}
-	if result.frontier != nil {
-		s.horizon.add(*result.frontier)
+	if f := result.frontier; f != nil {
+		// Where events are deleted on confirmation the greatest id falls all the
+		// time; ids that begin anew are then left to the sweep.
+		if !s.config.Forget && s.horizon.anew(*f) {
+			for _, l := range s.lanes {
+				l.restart(s.epoch)
+			}
+		}
+		s.horizon.add(*f)
 	}
 	if fresh > 0 {
 		r.pause = 0

@@ -46,6 +46,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 		{"Order", testOrder[TX]},
 		{"Refusals", testRefusals[TX]},
 		{"Outages", testOutages[TX]},
+		{"Partial outages", testPartialOutages[TX]},
 		{"Holds", testHolds[TX]},
 		{"Leases", testLeases[TX]},
 		{"Stopping", testStopping[TX]},
