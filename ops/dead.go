@@ -21,6 +21,7 @@ type DeadFilter struct {
 	Type  string
 	Key   string // event key or aggregate id
 	Error string // part of the last error
+	After int64  // only greater outbox ids
 	Limit int    // 0 means 100
 }
 
@@ -31,7 +32,7 @@ func ListDead(ctx context.Context, inspector store.Inspector, filter DeadFilter)
 	if limit <= 0 {
 		limit = 100
 	}
-	query := store.Filter{Status: store.StatusDead, Topic: filter.Topic, Type: filter.Type, Key: filter.Key, Limit: page}
+	query := store.Filter{Status: store.StatusDead, Topic: filter.Topic, Type: filter.Type, Key: filter.Key, After: filter.After, Limit: page}
 	for {
 		found, err := inspector.Find(ctx, query)
 		if err != nil {

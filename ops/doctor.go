@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/store"
@@ -27,6 +28,12 @@ type DoctorConfig struct {
 	Topics  []string
 	// Limit bounds the event ids that one finding names. 0 means 100.
 	Limit int
+	// MaxPendingAge is as in [StatusConfig].
+	MaxPendingAge time.Duration
+	// Inboxes are the consumers' databases.
+	Inboxes []Inbox
+	// Now, where set, is this process's clock, to be compared with the database's.
+	Now func() time.Time
 }
 
 // Names of the doctor's examinations.
@@ -37,6 +44,12 @@ const (
 	CheckOrphans  = "orphaned queue rows"
 	CheckLeases   = "leases"
 	CheckBroker   = "broker"
+	CheckWrite    = "write"
+	CheckRelays   = "relays"
+	CheckDead     = "dead events"
+	CheckPending  = "pending events"
+	CheckClock    = "clock"
+	CheckConsumer = "consumer"
 )
 
 // Examination is one thing that the doctor looked at.
@@ -75,7 +88,7 @@ func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosi
 		d.config.Limit = 100
 	}
 	goOn, err := d.schema(ctx)
-	for _, examine := range []func(context.Context) error{d.unqueued, d.orphans, d.leases, d.broker} {
+	for _, examine := range []func(context.Context) error{d.write, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers} {
 		if err != nil || !goOn {
 			break
 		}
@@ -151,7 +164,7 @@ func (d *doctor) unqueued(ctx context.Context) error {
 			e.EventIDs = append(e.EventIDs, t.Event.ID)
 		}
 		e.Detail = fmt.Sprintf("%s will never be sent: no queue row and no receipt", atLeast(len(e.EventIDs), e.More, "event"))
-		e.Hint = "requeue them; then find out who inserts without queueing (is the trigger installed?)"
+		e.Hint = "requeue them: waybill doctor --requeue --reason TEXT; then find out who inserts without queueing (is the trigger installed?)"
 	}
 	d.found(e)
 	return nil
@@ -197,10 +210,10 @@ func (d *doctor) leases(ctx context.Context) error {
 		e.Detail = fmt.Sprintf("%d of %d lanes have a live owner", lanes.Owned, lanes.Total)
 	case lanes.Expired > 0:
 		e.Detail = fmt.Sprintf("%d lanes belong to a relay that vanished", lanes.Expired)
-		e.Hint = "a running relay takes them over by itself within seconds; if this stays, start one"
+		e.Hint = "a running relay takes them over by itself within seconds; if this stays, " + fixStartRelay
 	default:
 		e.Detail = "no lane has an owner: no relay is running"
-		e.Hint = "start one: waybill relay"
+		e.Hint = fixStartRelay
 	}
 	d.found(e)
 	return nil

@@ -22,6 +22,9 @@ type StatusConfig struct {
 	// MaxPendingAge is the age of the oldest pending event from which on it is
 	// a reason for alarm. 0 means one minute; below 0 means never.
 	MaxPendingAge time.Duration
+	// Inboxes are the consumers' databases. Empty means that nothing is said
+	// about consumers.
+	Inboxes []Inbox
 }
 
 // The states that a [Status] can be in.
@@ -33,12 +36,14 @@ const (
 
 // Status is the outbox at one moment. Its JSON form is stable.
 type Status struct {
-	State   string        `json:"state"`
-	Reasons []string      `json:"reasons"` // why State is not green; never nil
-	Queue   QueueStatus   `json:"queue"`
-	Lanes   LaneStatus    `json:"lanes"`
-	Relays  []RelayStatus `json:"relays"` // never nil
-	Schema  SchemaStatus  `json:"schema"`
+	State     string           `json:"state"`
+	Reasons   []string         `json:"reasons"` // the texts of Causes; never nil
+	Causes    []Cause          `json:"causes"`  // why State is not green; never nil
+	Queue     QueueStatus      `json:"queue"`
+	Lanes     LaneStatus       `json:"lanes"`
+	Relays    []RelayStatus    `json:"relays"`    // never nil
+	Consumers []ConsumerStatus `json:"consumers"` // never nil
+	Schema    SchemaStatus     `json:"schema"`
 }
 
 // QueueStatus counts unsettled events.
@@ -121,6 +126,7 @@ func ReadStatus(ctx context.Context, st StatusStore, config *StatusConfig) (Stat
 		}
 		status.Relays = append(status.Relays, rs)
 	}
+	status.Consumers = ReadConsumers(ctx, config.Inboxes)
 	status.judge(counts, config.MaxPendingAge)
 	return status, nil
 }
@@ -150,43 +156,66 @@ func (s *Status) judge(counts store.Counts, maxAge time.Duration) {
 	if maxAge == 0 {
 		maxAge = time.Minute
 	}
-	s.State, s.Reasons = Green, []string{}
-	because := func(state, format string, args ...any) {
-		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
-		if s.State != Red {
-			s.State = state
-		}
-	}
+	found := causes{state: Green, all: []Cause{}}
 	switch unowned := s.Lanes.Total - s.Lanes.Owned; {
+	case s.Lanes.Owned == 0 && s.Lanes.Expired > 0:
+		found.add(Red, CauseNoRelay, fixStartRelay, "no relay is running: no lane has a live owner; %d belong to one that vanished", s.Lanes.Expired)
 	case s.Lanes.Owned == 0:
-		because(Red, "no relay is running: no lane has a live owner")
+		found.add(Red, CauseNoRelay, fixStartRelay, "no relay is running: no lane has a live owner")
 	case unowned > 0:
-		because(Yellow, "%d of %d lanes have no live owner", unowned, s.Lanes.Total)
+		found.add(Yellow, CauseLanesUnowned, "wait for one lease time: running relays take them over; if this stays, look at the relays' logs",
+			"%d of %d lanes have no live owner", unowned, s.Lanes.Total)
 	}
 	if maxAge > 0 && counts.OldestAge > maxAge {
-		because(Red, "the oldest pending event is %s old, limit %s", round(counts.OldestAge), maxAge)
+		found.add(Red, CausePendingOld, "look at the other reasons first; else follow the event: waybill trace ID (waybill doctor names it)",
+			"the oldest pending event is %s old, limit %s", round(counts.OldestAge), maxAge)
 	}
 	if s.Queue.Dead > 0 {
-		because(Yellow, "%d dead %s for a decision: retry or skip", s.Queue.Dead, plural(s.Queue.Dead, "event waits", "events wait"))
+		found.add(Yellow, CauseDead, fixDead, "%d dead %s for a decision: retry or skip", s.Queue.Dead, plural(s.Queue.Dead, "event waits", "events wait"))
 	}
 	for _, r := range s.Relays {
-		s.relaySays(r, because)
+		s.relaySays(r, &found)
+	}
+	for i := range s.Consumers {
+		s.Consumers[i].judge(&found)
+	}
+	s.State, s.Causes, s.Reasons = found.state, found.all, make([]string, len(found.all))
+	for i, c := range found.all {
+		s.Reasons[i] = c.Text
 	}
 }
 
 // relaySays adds what a live relay alone can know: that the other side is
 // away. The rest of its report is what the tables told already.
-func (s *Status) relaySays(r RelayStatus, because func(state, format string, args ...any)) {
-	var report relay.Report
-	if !r.Live || json.Unmarshal(r.Report, &report) != nil {
+func (s *Status) relaySays(r RelayStatus, found *causes) {
+	if !r.Live {
 		return
 	}
+	for _, reason := range relayReasons(r.Report) {
+		name, fix := relayCause(reason.Name, reason.Text)
+		found.add(string(reason.state), name, fix, "relay %s: %s: %s", r.Host, reason.Name, reason.Text)
+	}
+}
+
+type relayReason struct {
+	relay.Reason
+	state relay.State
+}
+
+// relayReasons returns what a relay's report says of the other sides.
+func relayReasons(text []byte) []relayReason {
+	var report relay.Report
+	if json.Unmarshal(text, &report) != nil {
+		return nil
+	}
+	var reasons []relayReason
 	for _, reason := range report.Reasons {
 		switch reason.Name {
 		case "database", "broker", "topic":
-			because(string(report.State), "relay %s: %s: %s", r.Host, reason.Name, reason.Text)
+			reasons = append(reasons, relayReason{reason, report.State})
 		}
 	}
+	return reasons
 }
 
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

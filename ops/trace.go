@@ -46,6 +46,7 @@ type EventTrace struct {
 	AggregateVersion int64           `json:"aggregate_version"`
 	Verdict          string          `json:"verdict"` // the whole in one sentence
 	Lines            []TraceLine     `json:"lines"`
+	Next             []Cause         `json:"next"`      // what keeps it from going on, and what to do; never nil
 	Consumers        []ConsumerTrace `json:"consumers"` // never nil
 }
 
@@ -59,6 +60,7 @@ type TraceLine struct {
 
 // ConsumerTrace is what one consumer group did with an event.
 type ConsumerTrace struct {
+	EventID    string `json:"-"`
 	Inbox      string `json:"inbox"`
 	Group      string `json:"group"`
 	State      string `json:"state"` // APPLIED, STALE, SKIPPED, WAITING, BLOCKED, RETRY, DEAD, NOT_SEEN
@@ -74,7 +76,7 @@ const NotSeen = "NOT_SEEN"
 // inboxes. It fails only where the outbox itself cannot be read. An event id
 // that nobody knows is [ErrNoEvent]; a key without events is an empty result.
 func Trace(ctx context.Context, outbox store.Inspector, inboxes []Inbox, query TraceQuery) (TraceResult, error) {
-	t := tracer{inboxes: readInboxes(ctx, inboxes)}
+	t := tracer{outbox: outbox, inboxes: readInboxes(ctx, inboxes)}
 	if query.EventID != "" {
 		return t.event(ctx, outbox, query.EventID)
 	}
@@ -95,7 +97,10 @@ func Trace(ctx context.Context, outbox store.Inspector, inboxes []Inbox, query T
 	return result, nil
 }
 
-type tracer struct{ inboxes []groupsOf }
+type tracer struct {
+	outbox  store.Inspector
+	inboxes []groupsOf
+}
 
 // groupsOf is an inbox with its groups, read once for all events.
 type groupsOf struct {
@@ -147,9 +152,11 @@ func (t *tracer) trace(ctx context.Context, tracked *store.Tracked, id string) E
 		p.inbox(ctx, in)
 	}
 	if len(t.inboxes) == 0 {
-		p.unknown("", "received?", "no inbox is configured")
+		p.unknownConsumer("", "no inbox is configured")
 	}
+	p.unknown("", "read model?", "no check names the read model of this event")
 	p.trace.Verdict = verdict(tracked, p.trace.Consumers)
+	p.trace.Next = t.next(ctx, tracked, p.trace.Consumers)
 	return p.trace
 }
 

@@ -24,6 +24,13 @@ func (p *sheet) unknown(group, question, format string, args ...any) {
 	p.trace.Lines = append(p.trace.Lines, TraceLine{Group: group, Question: question, Answer: "unknown, because " + fmt.Sprintf(format, args...)})
 }
 
+// unknownConsumer leaves all questions about a consumer open, for one reason.
+func (p *sheet) unknownConsumer(group, format string, args ...any) {
+	for _, question := range []string{"received?", "duplicated?", "applied?", "dead?"} {
+		p.unknown(group, question, format, args...)
+	}
+}
+
 func (p *sheet) identify(e *waybill.Event) {
 	t := &p.trace
 	t.Type, t.Topic, t.Key = e.Type, e.Topic, e.EffectiveKey()
@@ -37,6 +44,7 @@ func (p *sheet) noEvent() {
 	p.known("", "in the outbox?", "no: cleaned up, forgotten on delivery, or sent by another service")
 	p.unknown("", "captured?", "the outbox has no such event")
 	p.unknown("", "published?", "the outbox has no such event")
+	p.known("", "dead?", "no: not in the outbox")
 }
 
 func (p *sheet) producer(t *store.Tracked) {
@@ -46,6 +54,7 @@ func (p *sheet) producer(t *store.Tracked) {
 		p.known("", "produced?", "%s, inserted %s", stamp(t.Event.OccurredAt), stamp(t.CreatedAt))
 	}
 	p.outbox(t)
+	defer p.producerDead(t.Row)
 	switch {
 	case t.Receipt != nil:
 		p.settled(t.Receipt)
@@ -114,24 +123,35 @@ func (p *sheet) unsettled(r *store.Row) {
 	}
 }
 
+func (p *sheet) producerDead(r *store.Row) {
+	switch {
+	case r == nil || r.Status != store.StatusDead:
+		p.known("", "dead?", "no")
+	case r.Skip:
+		p.known("", "dead?", "no longer: it is skipped")
+	default:
+		p.known("", "dead?", "yes: DEAD in the outbox after %s", attempts(r.Retries))
+	}
+}
+
 func (p *sheet) inbox(ctx context.Context, in groupsOf) {
 	if in.Err != nil {
-		p.unknown(in.Name, "received?", "inbox %s cannot be read: %v", in.Name, in.Err)
+		p.unknownConsumer(in.Name, "inbox %s cannot be read: %v", in.Name, in.Err)
 		return
 	}
 	if len(in.groups) == 0 {
-		p.unknown(in.Name, "received?", "inbox %s has no consumer group yet", in.Name)
+		p.unknownConsumer(in.Name, "inbox %s has no consumer group yet", in.Name)
 		return
 	}
 	consumed, err := in.Reader.FindConsumed(ctx, p.id)
 	if err != nil {
-		p.unknown(in.Name, "received?", "inbox %s cannot be read: %v", in.Name, err)
+		p.unknownConsumer(in.Name, "inbox %s cannot be read: %v", in.Name, err)
 		return
 	}
 	for _, group := range in.groups {
 		held, err := in.Reader.ListHeld(ctx, group, store.HeldFilter{EventID: p.id, Limit: 1})
 		if err != nil {
-			p.unknown(group, "received?", "inbox %s cannot be read: %v", in.Name, err)
+			p.unknownConsumer(group, "inbox %s cannot be read: %v", in.Name, err)
 			continue
 		}
 		p.group(in.Name, group, rowOf(consumed, group), held)
@@ -148,7 +168,7 @@ func rowOf(rows []store.Consumed, group string) *store.Consumed {
 }
 
 func (p *sheet) group(inbox, group string, consumed *store.Consumed, held []store.Held) {
-	c := ConsumerTrace{Inbox: inbox, Group: group, State: NotSeen}
+	c := ConsumerTrace{EventID: p.id, Inbox: inbox, Group: group, State: NotSeen}
 	switch {
 	case consumed != nil:
 		c.State, c.Duplicates = string(consumed.Outcome), consumed.Duplicates
@@ -158,6 +178,9 @@ func (p *sheet) group(inbox, group string, consumed *store.Consumed, held []stor
 		p.held(group, &held[0])
 	default:
 		p.known(group, "received?", "no: neither consumed nor held")
+		for _, question := range []string{"duplicated?", "applied?", "dead?"} {
+			p.known(group, question, "no: not received")
+		}
 	}
 	p.trace.Consumers = append(p.trace.Consumers, c)
 }
@@ -181,7 +204,7 @@ func (p *sheet) consumed(group string, c *store.Consumed) {
 	default:
 		p.known(group, "applied?", "no: %s, %s", c.Outcome, stamp(c.ConsumedAt))
 	}
-	p.known(group, "held?", "no")
+	p.known(group, "dead?", "no")
 }
 
 func (p *sheet) held(group string, h *store.Held) {
@@ -198,13 +221,13 @@ func (p *sheet) held(group string, h *store.Held) {
 	}
 	switch h.State {
 	case store.HeldDead:
-		p.known(group, "held?", "DEAD after %s%s", attempts(h.Attempts), failure)
+		p.known(group, "dead?", "yes: DEAD after %s%s", attempts(h.Attempts), failure)
 	case store.HeldRetry:
-		p.known(group, "held?", "RETRY after %s, next in %s%s", attempts(h.Attempts), round(max(h.RetryIn, 0)), failure)
+		p.known(group, "dead?", "no: RETRY after %s, next in %s%s", attempts(h.Attempts), round(max(h.RetryIn, 0)), failure)
 	case store.HeldWaiting:
-		p.known(group, "held?", "WAITING for a lower version of its aggregate, since %s", stamp(h.HeldAt))
+		p.known(group, "dead?", "no: WAITING for a lower version of its aggregate, since %s", stamp(h.HeldAt))
 	default:
-		p.known(group, "held?", "%s behind an earlier event of its key, since %s", h.State, stamp(h.HeldAt))
+		p.known(group, "dead?", "no: %s behind an earlier event of its key, since %s", h.State, stamp(h.HeldAt))
 	}
 }
 

@@ -57,7 +57,7 @@ func TestTraceAnswers(t *testing.T) {
 			"inventory|received? from orders[3]@17\n",
 			"inventory|duplicated? no\n",
 			"inventory|applied? yes, 2026-03-01 12:00:00.000Z\n",
-			"inventory|held? no\n",
+			"inventory|dead? no\n",
 		}},
 		{"applied, delivered three times", func(d *desk) {
 			d.add(order("e1", 1))
@@ -77,19 +77,19 @@ func TestTraceAnswers(t *testing.T) {
 			d.send("e1")
 			d.hold("inventory", "e1", store.HeldDead, 4, "no such product\nand a stack")
 		}, []string{
-			"sent; dead by inventory\n", "inventory|applied? no\n", "inventory|held? DEAD after 4 attempts: no such product\n",
+			"sent; dead by inventory\n", "inventory|applied? no\n", "inventory|dead? yes: DEAD after 4 attempts: no such product\n",
 			"inventory|duplicated? unknown, because ",
 		}},
 		{"held for retry", func(d *desk) {
 			d.add(order("e1", 1))
 			d.send("e1")
 			d.hold("inventory", "e1", store.HeldRetry, 1, "locked")
-		}, []string{"inventory|held? RETRY after 1 attempt, next in 5s: locked\n"}},
+		}, []string{"inventory|dead? no: RETRY after 1 attempt, next in 5s: locked\n"}},
 		{"waits for a version", func(d *desk) { d.hold("inventory", "e1", store.HeldWaiting, 0, "") }, []string{
-			"|in the outbox? no: cleaned up", "|captured? unknown, because the outbox has no such event\n", "inventory|held? WAITING for a lower version",
+			"|in the outbox? no: cleaned up", "|captured? unknown, because the outbox has no such event\n", "inventory|dead? no: WAITING for a lower version",
 		}},
 		{"two groups", func(d *desk) { d.applied("inventory", "e1"); d.hold("points", "e1", store.HeldBlocked, 0, "") }, []string{
-			"sent; applied by inventory, blocked by points\n", "points|held? BLOCKED behind an earlier event",
+			"sent; applied by inventory, blocked by points\n", "points|dead? no: BLOCKED behind an earlier event",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
