@@ -14,8 +14,11 @@ INSERT INTO {relay} AS r (owner, host, mode, expires_at, report)
 VALUES ($1, $2, $3, clock_timestamp() + $4::bigint * interval '1 microsecond', $5::text)
 ON CONFLICT (owner) DO UPDATE SET host = EXCLUDED.host, mode = EXCLUDED.mode, expires_at = EXCLUDED.expires_at, report = EXCLUDED.report`
 
+// Leases that are renewed or claimed together expire together, hence one time
+// for all rows; whether one is still held is asked of the clock row by row,
+// after a possible wait.
 const renewSQL = `
-UPDATE {lease} l SET expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
+UPDATE {lease} l SET expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 FROM unnest($2::smallint[], $3::bigint[]) AS w (lane, fence)
 WHERE l.lane = w.lane AND l.owner = $1 AND l.fence = w.fence AND l.expires_at > clock_timestamp()
 RETURNING l.lane, l.fence`
@@ -56,12 +59,12 @@ func (s *Store) Renew(ctx context.Context, beat store.Heartbeat) (held []store.L
 const claimSQL = `
 WITH free AS MATERIALIZED (
     SELECT lane FROM {lease}
-    WHERE owner = '' OR expires_at <= clock_timestamp()
+    WHERE owner = '' OR expires_at <= statement_timestamp()
     ORDER BY lane
     LIMIT $3
     FOR UPDATE SKIP LOCKED
 )
-UPDATE {lease} l SET owner = $1, fence = l.fence + 1, expires_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
+UPDATE {lease} l SET owner = $1, fence = l.fence + 1, expires_at = statement_timestamp() + $2::bigint * interval '1 microsecond'
 FROM free WHERE l.lane = free.lane
 RETURNING l.lane, l.fence`
 

@@ -16,7 +16,7 @@ type moment struct {
 
 var (
 	firstMoment = time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC) // not Go's zero time, which means none
-	lastMoment  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	lastMoment  = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
 )
 
 // ScanTimestamptz implements [pgtype.TimestamptzScanner].
