@@ -73,3 +73,16 @@ func rowByID(ctx context.Context, t *testing.T, st store.Outbox, id string) stor
 	}
 	return *found[0].Row
 }
+
+// Every reader's cursor begins at 0: an event below it would wait in silence.
+func TestTableRefusesIDsThatNoCursorReaches(t *testing.T) {
+	dsn := usedSchema(t)
+	openStore(t, dsn, storetest.Options{})
+	for _, id := range []string{"0", "-5"} {
+		err := execute(t.Context(), dsn, `INSERT INTO outbox_event (id, event_id, aggregate_type, aggregate_id, event_type, topic, payload)
+VALUES (`+id+`, 'below', 'order', 'O-1', 'T', 'orders', '{}')`)
+		if err == nil {
+			t.Errorf("the table took id %s", id)
+		}
+	}
+}

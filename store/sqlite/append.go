@@ -111,9 +111,7 @@ func (s *Store) Existing(ctx context.Context, tx store.SQLTx, ids []string) ([]w
 		if err := rows.Scan(e.targets()...); err != nil {
 			return nil, s.failed("read existing events", "", err)
 		}
-		if err := e.finish(); err != nil {
-			return nil, err
-		}
+		e.finish()
 		events = append(events, e.event)
 	}
 	return events, s.failed("read existing events", "", rows.Err())

@@ -103,9 +103,7 @@ func (s *Store) find(ctx context.Context, from, status string, filter store.Filt
 		if err := rows.Scan(append(targets, event.targets()...)...); err != nil {
 			return nil, err
 		}
-		if err := event.finish(); err != nil {
-			return nil, err
-		}
+		event.finish()
 		tracked.Event = event.event
 		tracked.CreatedAt = parseTime(row.createdAt)
 		tracked.Status = store.StatusPending

@@ -94,9 +94,7 @@ func scanRow(rows *sql.Rows) (store.Row, error) {
 		return store.Row{}, err
 	}
 	row.finish()
-	if err := event.finish(); err != nil {
-		return store.Row{}, err
-	}
+	event.finish()
 	row.row.Event = event.event
 	return row.row, nil
 }

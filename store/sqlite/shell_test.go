@@ -156,6 +156,32 @@ func TestPrintedScriptMakesTheTables(t *testing.T) {
 	}
 }
 
+// One row that cannot be read whole must not keep the others from being sent.
+func TestOddRowsStopNothing(t *testing.T) {
+	st := open(t, nil)
+	for i, odd := range []string{
+		`headers) VALUES ('O-1', CAST(x'7b7d00787878' AS TEXT)`,
+		`headers) VALUES ('O-2', CAST(x'7b2261223a22ff227d' AS TEXT)`,
+		`occurred_at) VALUES ('O-3', '0000-01-01'`,
+		`created_at) VALUES ('O-4', 'never'`,
+		`event_version) VALUES ('O-5', 9223372036854775807`,
+		`tenant_id) VALUES (CAST(x'4f00ff' AS TEXT), CAST(x'00ff' AS TEXT)`,
+	} {
+		statement := fmt.Sprintf(`INSERT INTO outbox_event (event_id, aggregate_type, event_type, topic, payload, aggregate_id, %s)`, odd)
+		statement = strings.Replace(statement, "VALUES (", fmt.Sprintf("VALUES ('e%d', 'order', 'T', 'orders', '{}', ", i), 1)
+		if _, err := st.DB().ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	appendEvents(t, st, event("good", "O-9"))
+	if rows := hot(t, st); len(rows) != 7 {
+		t.Errorf("hot rows: got %d, want 7", len(rows))
+	}
+	if found, err := st.Find(t.Context(), store.Filter{Limit: 10}); err != nil || len(found) != 7 {
+		t.Errorf("find: got %d, %v, want 7", len(found), err)
+	}
+}
+
 func TestTableRefuses(t *testing.T) {
 	st := open(t, nil)
 	good := map[string]string{
@@ -178,6 +204,7 @@ func TestTableRefuses(t *testing.T) {
 		{"a time that is none", "occurred_at", `'yesterday'`},
 		{"a day that is none", "occurred_at", `'2026-99-99'`},
 		{"a negative version", "aggregate_version", `-1`},
+		{"an id that no cursor reaches", "id", `0`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			columns, values := []string{c.column}, []string{c.value}

@@ -2,7 +2,7 @@
 -- the key that the trigger fills in. A payload may be given as text, as the
 -- sqlite3 shell does; it is read as the bytes of that text.
 CREATE TABLE IF NOT EXISTS {event} (
-  id                INTEGER PRIMARY KEY AUTOINCREMENT,
+  id                INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id > 0),
   event_id          TEXT NOT NULL UNIQUE CHECK (event_id <> '' AND length(CAST(event_id AS BLOB)) <= 128),
   tenant_id         TEXT NOT NULL ON CONFLICT REPLACE DEFAULT '' CHECK (length(CAST(tenant_id AS BLOB)) <= 255),
   aggregate_type    TEXT NOT NULL CHECK (length(CAST(aggregate_type AS BLOB)) <= 128),
