@@ -140,6 +140,7 @@ WITH RECURSIVE consuming (name) AS (
 )
 SELECT name FROM consuming WHERE name IS NOT NULL
 UNION SELECT name FROM holding WHERE name IS NOT NULL
+UNION SELECT consumer_group FROM {progress}
 UNION SELECT consumer_group FROM {reader}
 UNION SELECT consumer_group FROM {member}
 ORDER BY 1`

@@ -30,7 +30,7 @@ RETURNING lane, fence`
 
 // Renew makes the relay known and extends its leases.
 func (s *Store) Renew(ctx context.Context, beat store.Heartbeat) (held []store.Lease, live int, err error) {
-	err = s.write(ctx, "renew", true, func(w writing) error {
+	err = s.write(ctx, "renew leases", true, func(w writing) error {
 		if _, err := w.exec(ctx, renewRelaySQL, beat.Owner, withoutNUL(beat.Host), withoutNUL(beat.Mode), after(beat.TTL), string(beat.Report)); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ RETURNING lane, fence`
 // Claim takes lanes that are free or expired.
 func (s *Store) Claim(ctx context.Context, owner string, ttl time.Duration, limit int) ([]store.Lease, error) {
 	var claimed []store.Lease
-	err := s.write(ctx, "claim", true, func(w writing) error {
+	err := s.write(ctx, "claim leases", true, func(w writing) error {
 		rows, err := w.query(ctx, claimSQL, owner, after(ttl), max(limit, 0))
 		claimed, err = scanLeases(rows, err)
 		return err
@@ -98,7 +98,7 @@ func (s *Store) Release(ctx context.Context, owner string, leases []store.Lease)
 	if len(leases) == 0 {
 		return nil
 	}
-	return s.write(ctx, "release", true, func(w writing) error {
+	return s.write(ctx, "release leases", true, func(w writing) error {
 		_, err := w.exec(ctx, releaseSQL, owner, jsonLeases(leases))
 		return err
 	})

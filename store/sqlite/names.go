@@ -20,6 +20,7 @@ func newLexicon(names store.Names) lexicon {
 		"{meta}", quote(names.Meta),
 		"{audit}", quote(names.Audit),
 		"{status}", quote(names.Status),
+		"{progress}", quote(names.Progress),
 		"{reader}", quote(names.Reader),
 		"{member}", quote(names.Member),
 	}

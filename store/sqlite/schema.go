@@ -34,7 +34,7 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 		if err != nil && !errors.Is(err, store.ErrNoSchema) && !errors.Is(err, store.ErrSchemaOlder) {
 			return err
 		}
-		steps := []string{"001_create_meta"}
+		steps := []string{"000_create_meta"}
 		if !options.SkipOutbox {
 			steps = append(steps, "001_create_outbox")
 		}
@@ -78,7 +78,7 @@ func (s *Store) migrateTrigger(ctx context.Context, w writing, unwanted bool, fo
 func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 	var script strings.Builder
 	script.WriteString("PRAGMA journal_mode = WAL;\n\nBEGIN IMMEDIATE;\n\n")
-	script.WriteString(s.migration("001_create_meta"))
+	script.WriteString(s.migration("000_create_meta"))
 	if !options.SkipOutbox {
 		script.WriteString("\n" + s.migration("001_create_outbox"))
 		if !options.NoTrigger {

@@ -1,4 +1,5 @@
--- What each group has settled.
+-- What each group has settled. The pair of group and id is what makes an
+-- effect happen once.
 CREATE TABLE IF NOT EXISTS {consumed} (
   consumer_group    TEXT NOT NULL,
   event_id          TEXT NOT NULL,
@@ -11,6 +12,7 @@ CREATE TABLE IF NOT EXISTS {consumed} (
   topic             TEXT NOT NULL DEFAULT '',
   partition         INTEGER NOT NULL DEFAULT 0,
   position          INTEGER NOT NULL DEFAULT 0,
+  received_at       TEXT NOT NULL DEFAULT (strftime({iso}, 'now')),
   consumed_at       TEXT NOT NULL DEFAULT (strftime({iso}, 'now')),
   duplicates        INTEGER NOT NULL DEFAULT 0,
   last_duplicate_at TEXT,
@@ -19,6 +21,19 @@ CREATE TABLE IF NOT EXISTS {consumed} (
 
 CREATE INDEX IF NOT EXISTS {consumed_event} ON {consumed} (event_id);
 CREATE INDEX IF NOT EXISTS {consumed_age} ON {consumed} (consumer_group, consumed_at, topic, partition, position);
+
+-- There is no consumer_key: who writes has locked every key already.
+
+CREATE TABLE IF NOT EXISTS {progress} (
+  consumer_group TEXT NOT NULL,
+  tenant_id      TEXT NOT NULL,
+  aggregate_type TEXT NOT NULL,
+  aggregate_id   TEXT NOT NULL,
+  version        INTEGER NOT NULL,
+  event_id       TEXT NOT NULL,
+  updated_at     TEXT NOT NULL DEFAULT (strftime({iso}, 'now')),
+  PRIMARY KEY (consumer_group, tenant_id, aggregate_type, aggregate_id)
+) STRICT, WITHOUT ROWID;
 
 -- What each group keeps aside. The record holds key, value and headers in
 -- base64, since a broker's bytes need not be text.
@@ -45,12 +60,15 @@ CREATE TABLE IF NOT EXISTS {held} (
   last_error        TEXT NOT NULL DEFAULT '',
   stack             TEXT NOT NULL DEFAULT '',
   record            TEXT NOT NULL,
+  dlt_sent_at       TEXT,
   UNIQUE (consumer_group, event_id)
 ) STRICT;
 
 CREATE INDEX IF NOT EXISTS {held_key} ON {held} (consumer_group, topic, event_key, seq);
 CREATE INDEX IF NOT EXISTS {held_state} ON {held} (consumer_group, state, next_attempt_at);
 
+-- Who reads which partition, how the reader before stopped, and the event that
+-- was being handled alone.
 CREATE TABLE IF NOT EXISTS {reader} (
   consumer_group TEXT NOT NULL,
   topic          TEXT NOT NULL,

@@ -1,3 +1,4 @@
+-- What the tables say of themselves.
 CREATE TABLE IF NOT EXISTS {meta} (
   key   TEXT NOT NULL PRIMARY KEY,
   value TEXT NOT NULL
@@ -12,7 +13,7 @@ CREATE TABLE IF NOT EXISTS {audit} (
   actor  TEXT NOT NULL,
   verb   TEXT NOT NULL,
   target TEXT NOT NULL,
-  reason TEXT NOT NULL,
+  reason TEXT NOT NULL CHECK (reason <> ''),
   before TEXT NOT NULL DEFAULT '',
   after  TEXT NOT NULL DEFAULT ''
 ) STRICT;
