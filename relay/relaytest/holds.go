@@ -86,7 +86,7 @@ func testHolds[TX any](t *testing.T, h Harness[TX]) {
 
 	each(t, h, "a new owner finds held keys before it sends anything of them", func(e *env[TX]) {
 		e.broker.Refuse("dead-1", 1, errIllegal)
-		e.broker.Refuse("slow-1", 1, errRefused)
+		e.broker.Refuse("slow-1", membroker.Always, errRefused)
 		e.append(append(events("dead", 1, 3), events("slow", 1, 3)...)...)
 		wait := e.span(10 * time.Second)
 		first := e.relay(func(c *relay.Config) { c.BackoffMin, c.BackoffMax = wait, wait })
@@ -94,6 +94,7 @@ func testHolds[TX any](t *testing.T, h Harness[TX]) {
 		if err := first.stop(); err != nil {
 			t.Fatal(err)
 		}
+		e.broker.Refuse("slow-1", 0, nil)
 		e.append(append(events("dead", 4, 5), events("slow", 4, 5)...)...)
 		e.relay(nil)
 		e.until("parked newcomers of the dead event", func() bool { row := e.tracked("dead-5").Row; return row != nil && row.Parked })
