@@ -104,7 +104,7 @@ var hotStatements = map[storetest.HotStatement]explained{
 		avoids: []string{"Seq Scan on held_event"},
 	},
 	storetest.HotReleasable: {
-		role: "heldreader", name: "releasable", settings: "read settings",
+		role: "heldreader", name: "releasable keys", settings: "read settings",
 		args:   []any{"stock", true, int64(100)},
 		uses:   []string{"held_event_retry", "held_event_blocked"},
 		avoids: []string{"Seq Scan on held_event"},

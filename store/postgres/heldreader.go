@@ -11,7 +11,7 @@ import (
 
 // A BLOCKED event with nothing before it that could release it has lost its
 // blocker.
-const releasableSQL = `
+const releasableKeysSQL = `
 SELECT topic, event_key
 FROM (
     SELECT h.topic, h.event_key, h.seq FROM {held} h
@@ -37,7 +37,7 @@ func (s *Store) ReleasableKeys(ctx context.Context, group string, deadBlocks boo
 			return key, err
 		})
 		return err
-	}, s.sql(releasableSQL), group, deadBlocks, atMost(limit))
+	}, s.sql(releasableKeysSQL), group, deadBlocks, atMost(limit))
 	return keys, failure("releasable keys", group, err)
 }
 

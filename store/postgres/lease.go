@@ -9,7 +9,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-const beatSQL = `
+const renewRelaySQL = `
 INSERT INTO {relay} AS r (owner, host, mode, expires_at, report)
 VALUES ($1, $2, $3, clock_timestamp() + $4::bigint * interval '1 microsecond', $5::text)
 ON CONFLICT (owner) DO UPDATE SET host = EXCLUDED.host, mode = EXCLUDED.mode, expires_at = EXCLUDED.expires_at, report = EXCLUDED.report`
@@ -17,7 +17,7 @@ ON CONFLICT (owner) DO UPDATE SET host = EXCLUDED.host, mode = EXCLUDED.mode, ex
 // Leases that are renewed or claimed together expire together, hence one time
 // for all rows; whether one is still held is asked of the clock row by row,
 // after a possible wait.
-const renewSQL = `
+const renewLeasesSQL = `
 UPDATE {lease} l SET expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 FROM unnest($2::smallint[], $3::bigint[]) AS w (lane, fence)
 WHERE l.lane = w.lane AND l.owner = $1 AND l.fence = w.fence AND l.expires_at > clock_timestamp()
@@ -28,7 +28,7 @@ DELETE FROM {relay} WHERE owner IN (
     SELECT owner FROM {relay} WHERE expires_at < clock_timestamp() - interval '1 hour' FOR UPDATE SKIP LOCKED
 )`
 
-const liveRelaysSQL = `SELECT count(*) FROM {relay} WHERE expires_at > clock_timestamp()`
+const countRelaysSQL = `SELECT count(*) FROM {relay} WHERE expires_at > clock_timestamp()`
 
 // Renew makes the relay known and extends its leases.
 func (s *Store) Renew(ctx context.Context, beat store.Heartbeat) (held []store.Lease, live int, err error) {
@@ -39,13 +39,13 @@ func (s *Store) Renew(ctx context.Context, beat store.Heartbeat) (held []store.L
 	}
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue(s.sql(beatSQL), beat.Owner, storable(beat.Host), beat.Mode, micros(beat.TTL), optional(beat.Report))
-		batch.Queue(s.sql(renewSQL), beat.Owner, lanes, fences, micros(beat.TTL)).Query(func(rows pgx.Rows) (err error) {
+		batch.Queue(s.sql(renewRelaySQL), beat.Owner, storable(beat.Host), beat.Mode, micros(beat.TTL), optional(beat.Report))
+		batch.Queue(s.sql(renewLeasesSQL), beat.Owner, lanes, fences, micros(beat.TTL)).Query(func(rows pgx.Rows) (err error) {
 			held, err = collectLeases(rows)
 			return err
 		})
 		batch.Queue(s.sql(forgetRelaysSQL))
-		batch.Queue(s.sql(liveRelaysSQL)).QueryRow(func(row pgx.Row) error { return row.Scan(&live) })
+		batch.Queue(s.sql(countRelaysSQL)).QueryRow(func(row pgx.Row) error { return row.Scan(&live) })
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
@@ -106,16 +106,16 @@ func (s *Store) Release(ctx context.Context, owner string, leases []store.Lease)
 	}))
 }
 
-const freeLeasesSQL = `UPDATE {lease} SET owner = '', expires_at = 'epoch' WHERE owner = $1`
+const leaveLeasesSQL = `UPDATE {lease} SET owner = '', expires_at = 'epoch' WHERE owner = $1`
 
-const leaveSQL = `DELETE FROM {relay} WHERE owner = $1`
+const leaveRelaySQL = `DELETE FROM {relay} WHERE owner = $1`
 
 // Leave frees the owner's leases and forgets the relay.
 func (s *Store) Leave(ctx context.Context, owner string) error {
 	return failure("leave", owner, s.inTx(ctx, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue(s.sql(freeLeasesSQL), owner)
-		batch.Queue(s.sql(leaveSQL), owner)
+		batch.Queue(s.sql(leaveLeasesSQL), owner)
+		batch.Queue(s.sql(leaveRelaySQL), owner)
 		return tx.SendBatch(ctx, batch).Close()
 	}))
 }

@@ -51,3 +51,15 @@ func TestMissingTablesAreNamed(t *testing.T) {
 		t.Errorf("groups: got %v, want ErrNoSchema", err)
 	}
 }
+
+// Rows of another function would be looked for in the wrong lanes and keys.
+func TestLanesOfAnotherFunctionAreRefused(t *testing.T) {
+	st := openStore(t, freshSchema(t), storetest.Options{})
+	if _, err := st.Pool().Exec(t.Context(), "UPDATE waybill_meta SET value = '0' WHERE key = 'lane_function'"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := st.ReadMeta(t.Context())
+	if !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), `function "0"`) {
+		t.Errorf("got %v, want ErrSchemaNewer that names the function", err)
+	}
+}

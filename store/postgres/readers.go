@@ -52,7 +52,7 @@ func (s *Store) ClaimReader(ctx context.Context, key store.ReaderKey, owner stri
 	return state, claimed, nil
 }
 
-const beatReaderSQL = `
+const renewMemberSQL = `
 INSERT INTO {member} (consumer_group, owner, expires_at) VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond')
 ON CONFLICT (consumer_group, owner) DO UPDATE SET expires_at = EXCLUDED.expires_at`
 
@@ -69,20 +69,20 @@ DELETE FROM {member} WHERE (consumer_group, owner) IN (
     SELECT consumer_group, owner FROM {member} WHERE expires_at < clock_timestamp() - interval '1 hour' FOR UPDATE SKIP LOCKED
 )`
 
-const liveMembersSQL = `SELECT count(*) FROM {member} WHERE consumer_group = $1 AND expires_at > clock_timestamp()`
+const countMembersSQL = `SELECT count(*) FROM {member} WHERE consumer_group = $1 AND expires_at > clock_timestamp()`
 
 // RenewReaders makes the owner known and extends its claims.
 func (s *Store) RenewReaders(ctx context.Context, group, owner string, ttl time.Duration) (held []store.ReaderState, live int, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue(s.sql(beatReaderSQL), group, owner, micros(ttl))
+		batch.Queue(s.sql(renewMemberSQL), group, owner, micros(ttl))
 		batch.Queue(s.sql(renewReadersSQL), group, owner, micros(ttl))
 		batch.Queue(s.sql(heldReadersSQL), group, owner).Query(func(rows pgx.Rows) (err error) {
 			held, err = pgx.CollectRows(rows, scanReader)
 			return err
 		})
 		batch.Queue(s.sql(forgetMembersSQL))
-		batch.Queue(s.sql(liveMembersSQL), group).QueryRow(func(row pgx.Row) error { return row.Scan(&live) })
+		batch.Queue(s.sql(countMembersSQL), group).QueryRow(func(row pgx.Row) error { return row.Scan(&live) })
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
@@ -116,16 +116,16 @@ func (s *Store) ReleaseReader(ctx context.Context, key store.ReaderKey, owner st
 	return failure("release reader", key.Topic, err)
 }
 
-const freeReadersSQL = `UPDATE {reader} SET owner = '', expires_at = 'epoch', clean = false WHERE consumer_group = $1 AND owner = $2`
+const leaveReadersSQL = `UPDATE {reader} SET owner = '', expires_at = 'epoch', clean = false WHERE consumer_group = $1 AND owner = $2`
 
-const leaveReadersSQL = `DELETE FROM {member} WHERE consumer_group = $1 AND owner = $2`
+const leaveMemberSQL = `DELETE FROM {member} WHERE consumer_group = $1 AND owner = $2`
 
 // LeaveReaders frees the owner's partitions as not clean.
 func (s *Store) LeaveReaders(ctx context.Context, group, owner string) error {
 	return failure("leave readers", group, s.inTx(ctx, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue(s.sql(freeReadersSQL), group, owner)
 		batch.Queue(s.sql(leaveReadersSQL), group, owner)
+		batch.Queue(s.sql(leaveMemberSQL), group, owner)
 		return tx.SendBatch(ctx, batch).Close()
 	}))
 }

@@ -24,10 +24,14 @@ const (
 	metaOutbox  = "outbox"  // version of the outbox tables
 	metaInbox   = "inbox"   // version of the inbox tables
 	metaTrigger = "trigger" // triggerVersion, or absent
+	metaLanes   = "lane_function"
 )
 
-// triggerVersion grows when the trigger functions, or the expressions for lane
-// and hashes, change.
+// laneFunction names the expressions for lane and hashes, whose values stored
+// rows carry: others are another name, and a migration.
+const laneFunction = "1"
+
+// triggerVersion grows when the trigger functions change.
 const triggerVersion = "1"
 
 const (
@@ -138,6 +142,9 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 		if have, _ := strconv.Atoi(done[side.key]); !side.skip && have < 1 {
 			add(script("migrations/001_" + side.file + ".sql"))
 			record(side.key, current)
+			if side.key == metaOutbox {
+				record(metaLanes, laneFunction)
+			}
 		}
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
@@ -235,6 +242,12 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	if !meta.Outbox {
 		return meta, nil
 	}
+	if lanes := values[metaLanes]; lanes != laneFunction {
+		return meta, &waybill.Error{
+			Op: "postgres: read meta", Err: fmt.Errorf("%w: its lanes come from function %q, this release has %q", store.ErrSchemaNewer, lanes, laneFunction),
+			Hint: hintNewer,
+		}
+	}
 	if err := s.pool.QueryRow(ctx, s.sql(readTriggerSQL)).Scan(&meta.Trigger); err != nil {
 		return meta, failure("read meta", "", err)
 	}
@@ -251,10 +264,12 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	return meta, nil
 }
 
+const hintNewer = "use a newer release of waybill"
+
 func newerError(version int) error {
 	return &waybill.Error{
 		Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, version, store.SchemaVersion),
-		Hint: "use a newer release of waybill",
+		Hint: hintNewer,
 	}
 }
 

@@ -136,7 +136,7 @@ INSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggrega
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (consumer_group, event_id) DO NOTHING`
 
-	markDuplicateSQL = `
+	countDuplicateSQL = `
 UPDATE {consumed} SET duplicates = duplicates + 1, last_duplicate_at = {now}
 WHERE consumer_group = ?1 AND event_id = ?2`
 
@@ -150,7 +150,7 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bo
 	inserted, err := t.exec(ctx, markConsumedSQL, consumed.Group, e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID,
 		nonZero(e.AggregateVersion), string(consumed.Outcome), consumed.Topic, consumed.Partition, consumed.Position)
 	if err == nil && inserted == 0 {
-		_, err = t.exec(ctx, markDuplicateSQL, consumed.Group, e.ID)
+		_, err = t.exec(ctx, countDuplicateSQL, consumed.Group, e.ID)
 	}
 	if err != nil {
 		return false, t.failed("mark consumed", e.ID, err)
@@ -161,7 +161,7 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bo
 // IsConsumed reports whether the group has consumed the id.
 func (t *inboxTx) IsConsumed(ctx context.Context, group, eventID string, count bool) (bool, error) {
 	if count {
-		counted, err := t.exec(ctx, markDuplicateSQL, group, eventID)
+		counted, err := t.exec(ctx, countDuplicateSQL, group, eventID)
 		return counted > 0, t.failed("is consumed", eventID, err)
 	}
 	var found bool

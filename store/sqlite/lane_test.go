@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,4 +85,17 @@ func TestLaneFunctionIsFixed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rows of another function would be looked for in the wrong lanes and keys.
+func TestLanesOfAnotherFunctionAreRefused(t *testing.T) {
+	st := open(t, nil)
+	if _, err := st.DB().ExecContext(t.Context(), "UPDATE waybill_meta SET value = '0' WHERE key = 'lane_function'"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := st.ReadMeta(t.Context())
+	if !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), `function "0"`) {
+		t.Errorf("got %v, want ErrSchemaNewer that names the function", err)
+	}
+	wantHint(t, err, "newer release")
 }

@@ -124,6 +124,7 @@ type foundSchema struct {
 	triggerText string
 }
 
+// laneFunction names what lane.go computes; the migration writes it down.
 const laneFunction = "1"
 
 func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, error) {
@@ -180,11 +181,11 @@ func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, e
 	}
 	switch lanes := values["lane_function"]; {
 	case found.Version > store.SchemaVersion:
-		return found, store.ErrSchemaNewer
+		return found, fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, found.Version, store.SchemaVersion)
 	case found.Version < store.SchemaVersion:
-		return found, store.ErrSchemaOlder
+		return found, fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, found.Version, store.SchemaVersion)
 	case lanes != laneFunction:
-		return found, fmt.Errorf("%w: its lanes come from function %q", store.ErrSchemaNewer, lanes)
+		return found, fmt.Errorf("%w: its lanes come from function %q, this release has %q", store.ErrSchemaNewer, lanes, laneFunction)
 	}
 	return found, nil
 }

@@ -70,7 +70,7 @@ var catalogue = []Statement{
 	{"cleanup consumed: delete", consumedDeleteSQL},
 
 	{"mark consumed", markConsumedSQL},
-	{"mark consumed: duplicate", markDuplicateSQL},
+	{"count duplicate", countDuplicateSQL},
 	{"is consumed", isConsumedSQL},
 	{"keys held: any", anyHeldSQL},
 	{"keys held: key", keyHeldSQL},
