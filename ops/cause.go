@@ -70,5 +70,18 @@ const (
 )
 
 func fixHeld(verb, group string) string {
+	group = word(group)
 	return fmt.Sprintf("waybill held list --group %s; then waybill held %s ID --group %s --reason TEXT", group, verb, group)
+}
+
+// word writes a text so that a shell takes it as one word: ids are the
+// producers' choice, and a command shown here will be pasted.
+func word(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@+,", r)
+	}
+	if text != "" && text[0] != '-' && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

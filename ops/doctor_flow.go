@@ -89,7 +89,7 @@ func (d *doctor) pending(ctx context.Context) error {
 		if limit > 0 && row.Age > limit && first == "" {
 			first = waiting[i].Event.ID
 			d.found(Examination{
-				Check: CheckPending, EventIDs: []string{first}, Hint: "waybill trace " + first,
+				Check: CheckPending, EventIDs: []string{first}, Hint: "waybill trace " + word(first),
 				Detail: fmt.Sprintf("%s waits for %s, limit %s", first, round(row.Age), limit),
 			})
 		}
@@ -104,7 +104,7 @@ func (d *doctor) pending(ctx context.Context) error {
 	}
 	if n := len(failing.EventIDs); n > 0 {
 		failing.Detail = fmt.Sprintf("%s and will be tried again; the first: %s", atLeast(n, false, "event")+" failed", failing.Detail)
-		failing.Hint = "waybill trace " + failing.EventIDs[0]
+		failing.Hint = "waybill trace " + word(failing.EventIDs[0])
 		d.found(failing)
 	} else if first == "" {
 		d.found(Examination{Check: CheckPending, OK: true, Detail: "none waits too long or fails"})

@@ -53,6 +53,7 @@ func (t *tracer) unsent(ctx context.Context, tracked *store.Tracked, found *caus
 }
 
 func deadFix(id, reason string) string {
+	id = word(id)
 	fix := fmt.Sprintf("waybill dead show %s; mend the cause, then waybill dead retry %s --reason TEXT; or give it up: waybill dead skip %s --reason TEXT", id, id, id)
 	if strings.Contains(reason, "too large") {
 		fix = "raise the broker's limit for one message or write a smaller event; " + fix
@@ -116,7 +117,7 @@ func (t *tracer) blocker(ctx context.Context, tracked *store.Tracked, found *cau
 				return
 			}
 			if e.Row.Retries > 0 {
-				found.add(Yellow, "failing", "waybill trace "+e.Event.ID, "it waits behind %s of its key, which fails: %s", e.Event.ID, firstLine(e.Row.LastErr))
+				found.add(Yellow, "failing", "waybill trace "+word(e.Event.ID), "it waits behind %s of its key, which fails: %s", e.Event.ID, firstLine(e.Row.LastErr))
 				return
 			}
 		}
@@ -125,9 +126,9 @@ func (t *tracer) blocker(ctx context.Context, tracked *store.Tracked, found *cau
 
 // consumerNext explains an event that a group has not applied.
 func (t *tracer) consumerNext(ctx context.Context, c *ConsumerTrace, found *causes) {
-	show := fmt.Sprintf("waybill held show %s --group %s; ", c.EventID, c.Group)
+	show := fmt.Sprintf("waybill held show %s --group %s; ", word(c.EventID), word(c.Group))
 	verb := func(name string) string {
-		return fmt.Sprintf("waybill held %s %s --group %s --reason TEXT", name, c.EventID, c.Group)
+		return fmt.Sprintf("waybill held %s %s --group %s --reason TEXT", name, word(c.EventID), word(c.Group))
 	}
 	switch c.State {
 	case string(store.HeldDead):
@@ -160,7 +161,7 @@ func (t *tracer) group(ctx context.Context, c *ConsumerTrace) ConsumerStatus {
 
 // before names the held event that a BLOCKED one is behind.
 func (t *tracer) before(ctx context.Context, c *ConsumerTrace) string {
-	list := "waybill held list --group " + c.Group
+	list := "waybill held list --group " + word(c.Group)
 	for _, in := range t.inboxes {
 		if in.Name != c.Inbox {
 			continue
@@ -175,10 +176,10 @@ func (t *tracer) before(ctx context.Context, c *ConsumerTrace) string {
 		}
 		for _, h := range held {
 			if h.State != store.HeldBlocked && h.Topic == own[0].Topic {
-				return fmt.Sprintf("it is behind %s (%s): waybill trace %s", h.Event.ID, h.State, h.Event.ID)
+				return fmt.Sprintf("it is behind %s (%s): waybill trace %s", h.Event.ID, h.State, word(h.Event.ID))
 			}
 		}
-		return list + " --key " + own[0].Key
+		return list + " --key " + word(own[0].Key)
 	}
 	return list
 }

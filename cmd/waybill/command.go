@@ -22,6 +22,12 @@ type cli struct {
 	Relay   relayCmd   `cmd:"" help:"Send events from the outbox to the broker until stopped."`
 	Status  statusCmd  `cmd:"" help:"Show the queue, the lanes and the relays."`
 	Trace   traceCmd   `cmd:"" help:"Follow an event, or the events of a key, to every consumer."`
+	Dead    deadCmd    `cmd:"" help:"Decide about events that cannot be sent."`
+	Held    heldCmd    `cmd:"" help:"Decide about events that a consumer keeps aside."`
+	Replay  replayCmd  `cmd:"" help:"Send settled events once more."`
+	Cleanup cleanupCmd `cmd:"" help:"Remove settled events that are old enough, once."`
+	Doctor  doctorCmd  `cmd:"" help:"Look for what does not heal by itself, and say what to do."`
+	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -32,6 +38,7 @@ type app struct {
 	cli     *cli
 	stdout  io.Writer
 	stderr  io.Writer
+	screen  screen
 	secrets []string
 	logger  *slog.Logger
 }
@@ -56,6 +63,22 @@ func (a *app) load() (*config.Loaded, error) {
 // openStore opens the outbox's database.
 func (a *app) openStore(loaded *config.Loaded) (adapter.Store, error) {
 	return adapter.OpenStore(a.ctx, loaded.Store)
+}
+
+// open reads the configuration and opens the outbox's database.
+func (a *app) open() (*config.Loaded, adapter.Store, error) {
+	loaded, err := a.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := a.openStore(loaded)
+	return loaded, st, err
+}
+
+// print writes text for people.
+func (a *app) print(text string) error {
+	_, err := io.WriteString(a.stdout, text)
+	return err
 }
 
 // printJSON writes one value as indented JSON.

@@ -17,6 +17,15 @@ type demoCmd struct {
 	JSON   bool   `name:"json" help:"Print the result as JSON; the progress goes to standard error."`
 }
 
+// Help has the examples.
+func (demoCmd) Help() string {
+	return `Examples:
+
+	waybill demo
+	waybill demo --events 5000 --keep demo-files
+	waybill demo --json`
+}
+
 func (c *demoCmd) Run(a *app) error {
 	if c.Events < demo.MinEvents {
 		return usageError{fmt.Errorf("--events=%d: the least is %d", c.Events, demo.MinEvents)}

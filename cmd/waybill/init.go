@@ -8,6 +8,14 @@ import (
 
 type initCmd struct{}
 
+// Help has the examples.
+func (initCmd) Help() string {
+	return `Examples:
+
+	waybill init
+	waybill init --config orders.yaml`
+}
+
 func (c *initCmd) Run(a *app) error {
 	file := a.cli.Config
 	if file == "" {

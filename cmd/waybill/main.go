@@ -59,7 +59,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, nil, usageError{err})
 	}
-	app := &app{ctx: ctx, cli: &cli, stdout: stdout, stderr: stderr}
+	app := &app{ctx: ctx, cli: &cli, stdout: stdout, stderr: stderr, screen: newScreen(stdout)}
 	err = kctx.Run(app)
 	return fail(stderr, app.secrets, err)
 }

@@ -15,6 +15,17 @@ type migrateCmd struct {
 	NoInbox   bool `help:"Leave out the consumer's tables."`
 }
 
+// Help has the examples.
+func (migrateCmd) Help() string {
+	return `It may be run again, and by several processes at once.
+
+Examples:
+
+	waybill migrate
+	waybill migrate --print >waybill.sql
+	waybill migrate --no-outbox --set store.dsn=inventory.db`
+}
+
 func (c *migrateCmd) Run(a *app) error {
 	if c.NoOutbox && c.NoInbox {
 		return usageError{fmt.Errorf("--no-outbox and --no-inbox together leave nothing to create")}

@@ -16,6 +16,17 @@ import (
 
 type relayCmd struct{}
 
+// Help has the examples.
+func (relayCmd) Help() string {
+	return `The relay waits for its broker and its database, shares the lanes with others of its kind, and ends in good order at the
+first SIGTERM or SIGINT. "waybill serve" is the same with probes, metrics and a cleanup.
+
+Examples:
+
+	waybill relay
+	waybill relay --set relay.lease_ttl=5s --set log.level=debug`
+}
+
 func (c *relayCmd) Run(a *app) (err error) {
 	loaded, err := a.load()
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
 	"github.com/waybillhq/waybill/ops"
 )
@@ -17,23 +15,21 @@ type statusCmd struct {
 }
 
 func (c *statusCmd) Run(a *app) error {
-	loaded, err := a.load()
-	if err != nil {
-		return err
-	}
-	st, err := a.openStore(loaded)
+	loaded, st, err := a.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	status, err := ops.ReadStatus(a.ctx, st, &ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge})
+	inboxes, closeInboxes := a.openInboxes(&loaded.Config)
+	defer closeInboxes()
+	status, err := ops.ReadStatus(a.ctx, st, &ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge, Inboxes: inboxes})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		err = a.printJSON(status)
 	} else {
-		_, err = fmt.Fprint(a.stdout, statusText(adapter.Describe(loaded.Store), &status))
+		err = a.print(a.screen.status(adapter.Describe(loaded.Store), &status))
 	}
 	if err == nil && c.Check && status.State != ops.Green {
 		return errFindings
@@ -41,46 +37,61 @@ func (c *statusCmd) Run(a *app) error {
 	return err
 }
 
-func statusText(where string, s *ops.Status) string {
+// Help has the examples.
+func (statusCmd) Help() string {
+	return `Each reason is followed by what to do about it. With --check the exit code is 3 when there is any: no live relay owns a
+lane, the oldest pending event is older than status.max_pending_age, events are dead, or a consumer has stopped.
+
+Examples:
+
+	waybill status
+	waybill status --check --json
+	waybill status --check >/dev/null || echo "look at waybill status"`
+}
+
+// status renders a status for people.
+func (s screen) status(where string, status *ops.Status) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", strings.ToUpper(s.State), where)
-	for _, reason := range s.Reasons {
-		fmt.Fprintf(&b, "  - %s\n", reason)
+	fmt.Fprintf(&b, "%s  %s\n", s.state(status.State, strings.ToUpper(status.State)), where)
+	for _, cause := range status.Causes {
+		fmt.Fprintf(&b, "  - %s\n    %s\n", oneLine(cause.Text), cause.Fix)
 	}
-	queue := newTable()
-	queue.AppendHeader(table.Row{"pending", "failed", "dead", "parked", "oldest pending", "lanes owned", "expired", "free"})
-	oldest := "-"
-	if s.Queue.Pending > 0 {
-		oldest = time.Duration(s.Queue.OldestPendingSeconds * float64(time.Second)).Round(100 * time.Millisecond).String()
+	q, oldest := &status.Queue, "-"
+	if q.Pending > 0 {
+		oldest = time.Duration(q.OldestPendingSeconds * float64(time.Second)).Round(100 * time.Millisecond).String()
 	}
-	queue.AppendRow(table.Row{
-		s.Queue.Pending, s.Queue.Failed, s.Queue.Dead, s.Queue.Parked, oldest,
-		fmt.Sprintf("%d of %d", s.Lanes.Owned, s.Lanes.Total), s.Lanes.Expired, s.Lanes.Free,
-	})
-	fmt.Fprintf(&b, "\n%s\n", queue.Render())
-	if len(s.Relays) == 0 {
-		return b.String()
-	}
-	relays := newTable()
-	relays.AppendHeader(table.Row{"relay", "mode", "live", "lanes", "started"})
-	for _, r := range s.Relays {
-		live := "yes"
-		if !r.Live {
-			live = "no"
+	lanes := &status.Lanes
+	b.WriteString("\n" + s.table([]string{"pending", "failed", "dead", "parked", "oldest pending", "lanes owned", "expired", "free"}, [][]string{{
+		fmt.Sprint(q.Pending), fmt.Sprint(q.Failed), fmt.Sprint(q.Dead), fmt.Sprint(q.Parked), oldest,
+		fmt.Sprintf("%d of %d", lanes.Owned, lanes.Total), fmt.Sprint(lanes.Expired), fmt.Sprint(lanes.Free),
+	}}))
+	if len(status.Relays) > 0 {
+		var rows [][]string
+		for _, r := range status.Relays {
+			rows = append(rows, []string{oneLine(r.Host), r.Mode, yesNo(r.Live), fmt.Sprint(r.Lanes), stamp(r.StartedAt)})
 		}
-		relays.AppendRow(table.Row{r.Host, r.Mode, live, r.Lanes, r.StartedAt.UTC().Format("2006-01-02 15:04:05Z")})
+		b.WriteString("\n" + s.table([]string{"relay", "mode", "live", "lanes", "started"}, rows))
 	}
-	fmt.Fprintf(&b, "\n%s\n", relays.Render())
+	if len(status.Consumers) > 0 {
+		var rows [][]string
+		for _, c := range status.Consumers {
+			if c.Error != "" {
+				rows = append(rows, []string{c.Inbox, oneLine(c.Group), "-", "-", "-", "-", "-", oneLine(c.Error)})
+				continue
+			}
+			rows = append(rows, []string{
+				c.Inbox, oneLine(c.Group), fmt.Sprintf("%d of %d", c.Readers, c.Partitions),
+				fmt.Sprint(c.Retry), fmt.Sprint(c.Blocked), fmt.Sprint(c.Waiting), fmt.Sprint(c.Dead), "",
+			})
+		}
+		b.WriteString("\n" + s.table([]string{"inbox", "group", "readers", "retry", "blocked", "waiting", "dead", ""}, rows))
+	}
 	return b.String()
 }
 
-// newTable returns a table that reads the same on a terminal and in a mail.
-func newTable() table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.Options{SeparateColumns: false, DrawBorder: false, SeparateHeader: false}
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = 0
-	t.SetStyle(style)
-	return t
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }

@@ -19,15 +19,24 @@ type traceCmd struct {
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
+// Help has the examples.
+func (traceCmd) Help() string {
+	return `One line for each question: when it was produced, whether it is in the outbox, how it was captured, where it was published,
+and of each consumer whether it was received, duplicated, applied, dead. What cannot be known is said to be unknown, with
+the cause. Where the event stands still, the last lines say why and what to do.
+
+Examples:
+
+	waybill trace O-1001-v3
+	waybill trace --key O-1001 --limit 5
+	waybill trace O-1001-v3 --json`
+}
+
 func (c *traceCmd) Run(a *app) error {
 	if (c.EventID == "") == (c.Key == "") {
 		return usageError{errors.New("give either an event id or --key")}
 	}
-	loaded, err := a.load()
-	if err != nil {
-		return err
-	}
-	st, err := a.openStore(loaded)
+	loaded, st, err := a.open()
 	if err != nil {
 		return err
 	}
@@ -91,7 +100,10 @@ func traceText(result *ops.TraceResult) string {
 			if l.Group != "" {
 				question = l.Group + ": " + question
 			}
-			fmt.Fprintf(&b, "  %-26s %s\n", question, l.Answer)
+			fmt.Fprintf(&b, "  %-26s %s\n", question, printable(l.Answer))
+		}
+		for _, n := range e.Next {
+			fmt.Fprintf(&b, "  ! %s\n    %s\n", printable(n.Text), n.Fix)
 		}
 	}
 	return b.String()

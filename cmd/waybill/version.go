@@ -12,6 +12,14 @@ type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
+// Help has the examples.
+func (versionCmd) Help() string {
+	return `Examples:
+
+	waybill version
+	waybill version --json`
+}
+
 func (c *versionCmd) Run(a *app) error {
 	version := struct {
 		Version string `json:"version"`

@@ -19,6 +19,8 @@ type Config struct {
 	Relay   Relay            `yaml:"relay"`
 	Inboxes map[string]Inbox `yaml:"inboxes"`
 	Status  Status           `yaml:"status"`
+	Cleanup Cleanup          `yaml:"cleanup"`
+	Serve   Serve            `yaml:"serve"`
 	Log     Log              `yaml:"log"`
 }
 
@@ -31,7 +33,7 @@ type Store struct {
 	Names     Names  `yaml:"names"`
 }
 
-// Inbox says where a consumer's tables are; only trace reads them.
+// Inbox says where a consumer's tables are, for everything but the consumer itself.
 type Inbox struct {
 	Kind    string `yaml:"kind"`
 	DSN     string `yaml:"dsn" secret:"dsn"`
@@ -107,6 +109,23 @@ type Topic struct {
 // Status says what counts as an alarm.
 type Status struct {
 	MaxPendingAge time.Duration `yaml:"max_pending_age"`
+}
+
+// Cleanup says what may go, and how fast. 0 means the default everywhere.
+type Cleanup struct {
+	Off            bool          `yaml:"off"` // "waybill serve" runs none
+	Retention      time.Duration `yaml:"retention"`
+	InboxRetention time.Duration `yaml:"inbox_retention"`
+	Every          time.Duration `yaml:"every"`
+	Batch          int           `yaml:"batch"`
+	Pause          time.Duration `yaml:"pause"`
+	Archive        bool          `yaml:"archive"`
+}
+
+// Serve is what "waybill serve" offers beside the relay.
+type Serve struct {
+	Listen    string `yaml:"listen"`
+	MaxTopics int    `yaml:"max_topics"` // that metrics tell apart
 }
 
 // Log says how the command reports what it does.

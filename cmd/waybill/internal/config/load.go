@@ -165,6 +165,10 @@ func (l *Loaded) setDefaults() {
 	if l.Broker.Port == 0 {
 		l.Broker.Port = 4222
 	}
+	standard(&l.Serve.Listen, "127.0.0.1:9464")
+	if l.Serve.MaxTopics == 0 {
+		l.Serve.MaxTopics = 100
+	}
 	standard(&l.Log.Level, "info")
 	standard(&l.Log.Format, "auto")
 	for name, inbox := range l.Inboxes {

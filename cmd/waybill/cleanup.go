@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/ops"
+)
+
+type cleanupCmd struct {
+	Retention time.Duration `placeholder:"AGE" help:"The age of what may go, instead of cleanup.retention."`
+	Archive   bool          `help:"Copy events to the archive before they go."`
+	acting    `embed:""`
+}
+
+// Help has the examples.
+func (cleanupCmd) Help() string {
+	return `Only events whose receipt is older than the retention go, and never one that is in the queue. Databases under inboxes forget
+what they consumed before cleanup.inbox_retention. "waybill serve" does the same on a schedule.
+
+Examples:
+
+	waybill cleanup --reason "disk is filling up"
+	waybill cleanup --retention 168h --archive --reason "monthly"`
+}
+
+func (c *cleanupCmd) Run(a *app) error {
+	action, err := c.action()
+	if err != nil {
+		return err
+	}
+	if c.Retention < 0 {
+		return usageError{fmt.Errorf("--retention=%s: an age", c.Retention)}
+	}
+	loaded, st, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }()
+	settings := loaded.Cleanup
+	if c.Retention > 0 {
+		settings.Retention = c.Retention
+	}
+	settings.Archive = settings.Archive || c.Archive
+	// Thousands of small transactions have no entry each: one tells of all.
+	desk, err := adapter.Held(st)
+	if err != nil {
+		return err
+	}
+	note := fmt.Sprintf(`{"retention":%q,"archive":%t}`, settings.Retention, settings.Archive)
+	if err := desk.Note(a.ctx, action, "cleanup", "outbox", note); err != nil {
+		return err
+	}
+	removed, err := a.cleanOnce(settings, st, &loaded.Config)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.printJSON(removed)
+	}
+	return a.print(fmt.Sprintf("removed %s, and %s of what consumers remember\n", counted(removed.Events, "event"), counted(removed.Consumed, "row")))
+}
+
+// cleanOnce does one round over the outbox and over each consumer's database.
+func (a *app) cleanOnce(settings config.Cleanup, st adapter.Store, c *config.Config) (removed ops.Removed, err error) {
+	cleanup, err := ops.NewCleanup(st, cleanupConfig(settings, nil))
+	if err != nil {
+		return removed, usageError{err}
+	}
+	if removed, err = cleanup.Once(a.ctx); err != nil {
+		return removed, err
+	}
+	inboxes, closeInboxes := a.openInboxes(c)
+	defer closeInboxes()
+	for _, in := range inboxes {
+		if in.Err != nil {
+			return removed, fmt.Errorf("cleanup of inbox %s: %w", in.Name, in.Err)
+		}
+		groups, err := in.Reader.Groups(a.ctx)
+		if err != nil {
+			return removed, err
+		}
+		of := cleanupConfig(settings, groups)
+		of.Below = nothing
+		cleanup, err := ops.NewCleanup(in.Reader.(adapter.Store), of)
+		if err != nil {
+			return removed, usageError{err}
+		}
+		part, err := cleanup.Once(a.ctx)
+		removed.Consumed += part.Consumed
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+func cleanupConfig(c config.Cleanup, groups []string) *ops.CleanupConfig {
+	return &ops.CleanupConfig{
+		Retention: c.Retention, InboxRetention: c.InboxRetention, Every: c.Every, Batch: c.Batch, Pause: c.Pause, Archive: c.Archive, Groups: groups,
+	}
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// nothing is the coverage of a database whose events are another's business.
+func nothing(context.Context) (int64, error) { return 0, nil }
