@@ -51,13 +51,3 @@ func quote(name string) string {
 }
 
 const iso = `'%Y-%m-%dT%H:%M:%fZ'`
-
-// eventColumns reads an event whose table is called e; see scanEvent. A key
-// that plain SQL left out, where no trigger filled it in, is the aggregate's id.
-const eventColumns = `e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0), e.event_type,
-  e.event_version, e.topic, CASE e.event_key WHEN '' THEN e.aggregate_id ELSE e.event_key END, CAST(e.payload AS BLOB),
-  e.content_type, COALESCE(e.headers, ''), e.occurred_at`
-
-// rowColumns reads a queue row whose table is called p; see scanRow.
-const rowColumns = `p.id, p.lane, p.key_hash, p.topic_hash, p.status, p.parked, p.skip, p.retry_count,
-  COALESCE(p.next_retry_at, ''), p.first_error, p.last_error`

@@ -1,13 +1,23 @@
 package sqlite
 
 import (
-	"encoding/json"
-	"strconv"
+	"database/sql"
 	"strings"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
 )
+
+// eventColumns reads an event whose table is called e, in the order of
+// eventScan. A key that plain SQL left out, where no trigger filled it in, is
+// the aggregate's id.
+const eventColumns = `e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0), e.event_type,
+  e.event_version, e.topic, CASE e.event_key WHEN '' THEN e.aggregate_id ELSE e.event_key END, CAST(e.payload AS BLOB),
+  e.content_type, COALESCE(e.headers, ''), e.occurred_at`
+
+// rowColumns reads a queue row whose table is called p, in the order of rowScan.
+const rowColumns = `p.id, p.lane, p.key_hash, p.topic_hash, p.status, p.parked, p.skip, p.retry_count,
+  COALESCE(p.next_retry_at, ''), p.first_error, p.last_error`
 
 // eventScan receives eventColumns.
 type eventScan struct {
@@ -56,38 +66,17 @@ func (s *rowScan) finish() {
 	s.row.Age = max(-until(s.createdAt, s.clock), 0)
 }
 
-// jsonInts and jsonTexts carry a list in one parameter, for json_each.
-func jsonInts[T ~int | ~int64](values []T) string {
-	text := make([]byte, 0, 2+8*len(values))
-	text = append(text, '[')
-	for i, value := range values {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, int64(value), 10)
+// scanRow receives rowColumns, the event's created_at, now and eventColumns.
+func scanRow(rows *sql.Rows) (store.Row, error) {
+	var row rowScan
+	var event eventScan
+	if err := rows.Scan(append(row.targets(), event.targets()...)...); err != nil {
+		return store.Row{}, err
 	}
-	return string(append(text, ']'))
-}
-
-func jsonTexts(values []string) string {
-	text := []byte{'['}
-	for i, value := range values {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = appendJSONText(text, value)
-	}
-	return string(append(text, ']'))
-}
-
-// appendJSONText appends a JSON string. SQLite's text ends at a NUL.
-func appendJSONText(text []byte, value string) []byte {
-	quoted, _ := json.Marshal(withoutNUL(value)) // a string always can be
-	return append(text, quoted...)
-}
-
-func withoutNUL(text string) string {
-	return strings.ReplaceAll(text, "\x00", "\uFFFD")
+	row.finish()
+	event.finish()
+	row.row.Event = event.event
+	return row.row, nil
 }
 
 func nonZero(n int64) any {
@@ -102,4 +91,9 @@ func textOrNull(text []byte) any {
 		return nil
 	}
 	return string(text)
+}
+
+// withoutNUL makes a text fit for SQLite, whose text ends at a NUL.
+func withoutNUL(text string) string {
+	return strings.ReplaceAll(text, "\x00", "\uFFFD")
 }
