@@ -26,12 +26,15 @@ help: ## print this list
 .PHONY: check
 check: format-check vet lint house short ## format, vet, linters, house rules, quick tests; no server
 
+# Modules are tested one package at a time: their servers are shared, and in
+# PostgreSQL an open transaction of one database holds back what others may know
+# of theirs.
 .PHONY: test
 test: ## all tests of all modules, with real servers, the core under the race detector
 	@servers=$$(test/env/env up $(SERVERS)); eval "$$servers"; \
 	export WAYBILL_TEST_REQUIRED=1; \
 	$(GO) test -race -timeout 10m ./...; \
-	$(if $(MODULES),$(GO) test -timeout 20m $(addsuffix /...,$(MODULES)))
+	$(if $(MODULES),$(GO) test -p 1 -timeout 20m $(addsuffix /...,$(MODULES)))
 
 .PHONY: bench
 bench: ## benchmarks of all modules; BENCH=pattern chooses
