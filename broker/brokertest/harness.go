@@ -48,6 +48,10 @@ type Harness struct {
 	// Freeze makes the server accept calls and answer none, until the returned
 	// function is called. nil skips what needs it.
 	Freeze func(t testing.TB) (thaw func())
+	// DotIsUnderscore says that the server takes names that differ only in '.' and
+	// '_' for one, and refuses the second: Kafka does, because its metrics write
+	// both as '_'.
+	DotIsUnderscore bool
 	// ServerPackages are import paths whose goroutines are a server's that runs in
 	// this process, and so no leak of the adapter.
 	ServerPackages []string
