@@ -17,6 +17,39 @@ func Postgres15(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_TEST_POSTGRES15", "postgres15", "PostgreSQL 15")
 }
 
+// Postgres18 is [Postgres15] for PostgreSQL 18.
+func Postgres18(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_POSTGRES18", "postgres18", "PostgreSQL 18")
+}
+
+// MySQL9 returns the DSN of an account that may do everything on a MySQL 9
+// server, as github.com/go-sql-driver/mysql takes it.
+func MySQL9(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_MYSQL9", "mysql9", "MySQL 9")
+}
+
+// MariaDB10 is [MySQL9] for MariaDB 10.11.
+func MariaDB10(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_MARIADB10", "mariadb10", "MariaDB 10.11")
+}
+
+// Kafka4 returns the address, host:port, of an Apache Kafka 4 broker that lets
+// anonymous clients do everything.
+func Kafka4(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_KAFKA4", "kafka4", "Apache Kafka 4")
+}
+
+// Kafka4SASL returns the address of a listener of the same broker that wants
+// SASL, PLAIN or SCRAM-SHA-512, from the user waybill with the password waybill.
+func Kafka4SASL(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_KAFKA4_SASL", "kafka4", "Apache Kafka 4 with SASL")
+}
+
 func lookup(tb testing.TB, variable, name, product string) string {
 	tb.Helper()
 	if value := os.Getenv(variable); value != "" {

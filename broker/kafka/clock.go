@@ -1,0 +1,5 @@
+package kafka
+
+import "time"
+
+func now() time.Time { return time.Now() }

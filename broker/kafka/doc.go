@@ -1,0 +1,2 @@
+// Package kafka connects waybill to Apache Kafka.
+package kafka
