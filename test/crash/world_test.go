@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,11 +20,11 @@ import (
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/broker/natsjs"
 	"github.com/waybillhq/waybill/internal/fault"
-	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/sqlite"
+	"github.com/waybillhq/waybill/test/lab"
 )
 
 const (
@@ -84,7 +81,7 @@ func newWorld(t *testing.T, kind string) *world {
 		w.outbox, w.held, w.db, w.writer = st, st, st.DB(), outbox.NewWriter(st, nil)
 	case "postgres":
 		serial = "BIGSERIAL PRIMARY KEY"
-		w.dsn = newDatabase(t)
+		w.dsn = lab.Postgres15(t)
 		st, err := postgres.Open(ctx, w.dsn, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -114,29 +111,6 @@ func newWorld(t *testing.T, kind string) *world {
 		t.Fatal(err)
 	}
 	return w
-}
-
-var databases atomic.Int64
-
-func newDatabase(t *testing.T) string {
-	t.Helper()
-	admin := testenv.Postgres15(t)
-	db, err := sql.Open("pgx", admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := fmt.Sprintf("waybill_crash_%d_%d", os.Getpid(), databases.Add(1))
-	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			t.Error(err)
-		}
-		_ = db.Close()
-	})
-	before, after, _ := strings.Cut(admin, "?")
-	return before[:strings.LastIndex(before, "/")+1] + name + "?" + after
 }
 
 func (w *world) exec(statement string) {
@@ -200,7 +174,7 @@ type process struct {
 	role   string
 	cmd    *exec.Cmd
 	flag   string
-	output *output
+	output *lab.Output
 	done   chan struct{}
 	err    error
 }
@@ -208,7 +182,7 @@ type process struct {
 // start runs a role; with a point, "name:n", it stops there.
 func (w *world) start(role, point string) *process {
 	w.t.Helper()
-	p := &process{t: w.t, role: role, flag: filepath.Join(w.t.TempDir(), "stopped"), output: &output{}, done: make(chan struct{})}
+	p := &process{t: w.t, role: role, flag: filepath.Join(w.t.TempDir(), "stopped"), output: &lab.Output{}, done: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(os.Environ(), envRole+"="+role, envStore+"="+w.kind, envDSN+"="+w.dsn, envNATS+"="+w.nats.ClientURL())
 	if point != "" {
@@ -273,11 +247,7 @@ func (p *process) stop() {
 
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
+	lab.Until(t, patience, what, condition)
 }
 
 // drained waits until nothing moves any more: the queue holds dead events only,
@@ -331,22 +301,4 @@ func (w *world) check() {
 			w.t.Errorf("key %s: effects %v, want %v", key, got[key], ids)
 		}
 	}
-}
-
-// output is what a process printed.
-type output struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
 }

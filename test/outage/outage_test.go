@@ -1,26 +1,21 @@
 package outage
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker/membroker"
-	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/postgres"
+	"github.com/waybillhq/waybill/test/lab"
 )
 
 const (
@@ -30,8 +25,7 @@ const (
 )
 
 func TestRelayOutlivesAnOutageOfPostgreSQL(t *testing.T) {
-	admin := testenv.Postgres15(t)
-	direct := newDatabase(t, admin)
+	direct := lab.Postgres15(t)
 	target, err := url.Parse(direct)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +59,7 @@ func TestRelayOutlivesAnOutageOfPostgreSQL(t *testing.T) {
 		}
 	}
 
-	logs := &buffer{}
+	logs := &lab.Output{}
 	b := membroker.New(topic)
 	r, err := relay.New(open(t, through.String()), b, &relay.Config{
 		LeaseTTL: 3 * time.Second, RenewEvery: 500 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(logs, nil)),
@@ -136,51 +130,7 @@ func open(t *testing.T, dsn string) *postgres.Store {
 	return st
 }
 
-func newDatabase(t *testing.T, admin string) string {
-	t.Helper()
-	name := fmt.Sprintf("waybill_outage_%d", os.Getpid())
-	execute := func(ctx context.Context, statement string) {
-		conn, err := pgx.Connect(ctx, admin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(ctx)
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	execute(t.Context(), "CREATE DATABASE "+name)
-	t.Cleanup(func() { execute(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") })
-	u, err := url.Parse(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
-}
-
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
-
-type buffer struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
+	lab.Until(t, patience, what, condition)
 }
