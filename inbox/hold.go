@@ -133,6 +133,7 @@ func (p *Processor[TX]) judge(held *store.Held, fail *failure, tries int) {
 
 func (p *Processor[TX]) tellHeld(held *store.Held, fail *failure) {
 	info := HeldInfo{Event: held.Event, Key: held.Key, State: held.State, Attempts: held.Attempts, RetryIn: held.RetryIn}
+	info.Event.Topic = held.Topic // an event that was held before is known by its identity alone
 	if fail != nil {
 		info.Err, info.Parked = fail.err, fail.parked
 	}
