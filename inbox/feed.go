@@ -218,7 +218,7 @@ func (f *feed[TX]) unmark(ctx context.Context) {
 	for _, it := range f.pending {
 		if it.marked {
 			if _, err := f.readers.mark(ctx, it.partition, ""); err != nil && !errors.Is(err, store.ErrStale) {
-				f.p.config.Logger.Warn("take back the crash mark", "err", err)
+				f.p.config.Logger.Warn("consumer could not take back its crash mark", "error", err)
 			}
 		}
 	}
@@ -251,8 +251,9 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 		return 0, err
 	}
 	if !known && it.fail == nil && !it.marked {
-		// One mark for all attempts of one process: it counts processes. An event that is settled already leaves the mark alone: it would hide
-		// the one behind it.
+		// One mark for all attempts of one process: it counts processes. An event
+		// that is settled already leaves the mark alone: it would hide the one
+		// behind it.
 		tries, err := f.readers.mark(ctx, it.partition, it.event.ID)
 		if err != nil {
 			return 0, err
@@ -268,7 +269,7 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 	settled, err := settle()
 	if settled > 0 && f.readers.passed(it.partition) {
 		if _, err := f.readers.mark(ctx, it.partition, ""); err != nil && !errors.Is(err, store.ErrStale) {
-			f.p.config.Logger.Warn("clear the crash mark", "err", err)
+			f.p.config.Logger.Warn("consumer could not clear its crash mark", "error", err)
 		}
 	}
 	return settled, err
@@ -322,7 +323,7 @@ func (f *feed[TX]) failed(ctx context.Context, items []*item, err error) {
 		return
 	case errors.As(err, &died) && (len(items) > 1 || died.blame):
 		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
-		f.p.config.Logger.Debug("transaction died, its events are done again one by one", "events", len(items), "err", err)
+		f.p.config.Logger.Debug("transaction died, its events are done again one by one", "events", len(items), "error", err)
 		// One by one, so that the one that does it is found.
 		f.alone = max(f.alone, len(items))
 		if len(items) > 1 {

@@ -79,7 +79,7 @@ func (c *condition) complain(source string, err error) {
 	}
 	c.mu.Unlock()
 	if say {
-		c.log.Error("consumer in trouble, trying again", "with", source, "err", err)
+		c.log.Error("consumer in trouble, trying again", "with", source, "error", err)
 	}
 	tell(c.events.Trouble, TroubleInfo{Source: source, Err: err})
 }

@@ -139,10 +139,10 @@ func (p *Processor[TX]) tellHeld(held *store.Held, fail *failure) {
 	}
 	switch held.State {
 	case store.HeldDead:
-		p.config.Logger.Error("event is dead", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts, "err", info.Err)
+		p.config.Logger.Error("event is dead", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts, "error", info.Err)
 	case store.HeldRetry:
 		p.config.Logger.Warn("event failed", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts,
-			"again in", held.RetryIn.Round(time.Millisecond), "err", info.Err)
+			"retry_in", held.RetryIn.Round(time.Millisecond), "error", info.Err)
 		p.wakeReleaser()
 	default:
 		p.config.Logger.Debug("event waits behind another of its key", "event", held.Event.ID, "topic", held.Topic, "key", held.Key)

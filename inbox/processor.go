@@ -118,7 +118,7 @@ func (p *Processor[TX]) Run(ctx context.Context) error {
 	p.condition.update(func(c *condition) { c.ready = true })
 	err := p.consume(ctx, work, subscription)
 	if closeErr := subscription.Close(); err == nil && closeErr != nil {
-		p.config.Logger.Warn("leave the broker's group", "err", closeErr)
+		p.config.Logger.Warn("consumer could not leave the broker's group", "error", closeErr)
 	}
 	return err
 }
@@ -150,7 +150,7 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 	f.commit(leaving)
 	f.unmark(leaving)
 	if err := f.readers.leave(leaving, left == 0); err != nil {
-		p.config.Logger.Warn("give up partitions", "err", err)
+		p.config.Logger.Warn("consumer could not give up its partitions; they expire by themselves", "error", err)
 	}
 	if left > 0 {
 		return &waybill.Error{

@@ -113,7 +113,7 @@ func (b *Broker) options(ctx context.Context) []nats.Option {
 		nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if !b.isClosed() {
-				log.Warn("connection to nats lost", "cause", err)
+				log.Warn("connection to nats lost", "error", err)
 			}
 			b.hangUp()
 			b.link()
@@ -125,7 +125,7 @@ func (b *Broker) options(ctx context.Context) []nats.Option {
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !b.refused(err) {
-				log.Warn("nats reports", "cause", err)
+				log.Warn("nats reports an error", "error", err)
 			}
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.gone) }),
