@@ -124,9 +124,14 @@ func (s *Store) sql(template string) string {
 	return text
 }
 
+// A process that is frozen in the middle of a transaction, as by SIGSTOP or by
+// the pause of its virtual machine, keeps its locks on leases and queue rows:
+// nobody could take its lanes over. The server ends such a transaction.
+const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'`
+
 // inTx runs a transaction of our own at READ COMMITTED, again after a deadlock.
 func (s *Store) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return retry(ctx, func() error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: beginSQL}, do)
 	})
 }
