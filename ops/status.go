@@ -204,7 +204,7 @@ type relayReason struct {
 
 // relayReasons returns what a relay's report says of the other sides.
 func relayReasons(text []byte) []relayReason {
-	var report relay.Report
+	var report relay.Health
 	if json.Unmarshal(text, &report) != nil {
 		return nil
 	}

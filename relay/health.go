@@ -23,7 +23,8 @@ type Reason struct {
 	Since time.Time `json:"since,omitzero"` // by this process's clock
 }
 
-// Health is a snapshot for probes and people.
+// Health is a snapshot for probes and people. A relay also writes it, as JSON,
+// beside its heartbeat, for other processes to show.
 type Health struct {
 	State   State    `json:"state"`
 	Reasons []Reason `json:"reasons,omitempty"`
@@ -40,10 +41,6 @@ func (h Health) String() string {
 	}
 	return fmt.Sprintf("%s (%s)", h.State, strings.Join(texts, "; "))
 }
-
-// Report is what a relay writes beside its heartbeat, as JSON, for other
-// processes to show.
-type Report = Health
 
 // Health returns the relay's health, at most one renewal old.
 func (r *Relay) Health() Health {

@@ -25,7 +25,7 @@ type RelayState struct {
 	Mode      string        // "poll" or "cdc"
 	StartedAt time.Time     // by the database's clock
 	ExpiresIn time.Duration // <= 0 when it stopped without leaving
-	// Report is what the relay says of itself, a small JSON object; see relay.Report.
+	// Report is what the relay says of itself: its relay.Health in JSON.
 	Report []byte
 }
 

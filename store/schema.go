@@ -23,8 +23,8 @@ var (
 // MigrateOptions say which tables to make and how.
 type MigrateOptions struct {
 	// NoTrigger leaves out the trigger that queues each inserted event. Every
-	// producer must then write the queue row itself; a [Config] with NoTrigger
-	// makes Append do so.
+	// producer must then write the queue row itself, as Append does with an
+	// adapter's Config.NoTrigger.
 	NoTrigger bool
 	// SkipOutbox and SkipInbox leave out the tables of one side.
 	SkipOutbox, SkipInbox bool
