@@ -54,7 +54,7 @@ func (c *cleanupCmd) Run(a *app) error {
 	if err := desk.Note(a.ctx, action, "cleanup", "outbox", note); err != nil {
 		return err
 	}
-	removed, err := a.cleanOnce(settings, st, &loaded.Config)
+	removed, err := a.cleanOnce(a.ctx, settings, st, &loaded.Config)
 	if err != nil {
 		return err
 	}
@@ -65,12 +65,12 @@ func (c *cleanupCmd) Run(a *app) error {
 }
 
 // cleanOnce does one round over the outbox and over each consumer's database.
-func (a *app) cleanOnce(settings config.Cleanup, st adapter.Store, c *config.Config) (removed ops.Removed, err error) {
+func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter.Store, c *config.Config) (removed ops.Removed, err error) {
 	cleanup, err := ops.NewCleanup(st, cleanupConfig(settings, nil))
 	if err != nil {
 		return removed, usageError{err}
 	}
-	if removed, err = cleanup.Once(a.ctx); err != nil {
+	if removed, err = cleanup.Once(ctx); err != nil {
 		return removed, err
 	}
 	inboxes, closeInboxes := a.openInboxes(c)
@@ -79,7 +79,7 @@ func (a *app) cleanOnce(settings config.Cleanup, st adapter.Store, c *config.Con
 		if in.Err != nil {
 			return removed, fmt.Errorf("cleanup of inbox %s: %w", in.Name, in.Err)
 		}
-		groups, err := in.Reader.Groups(a.ctx)
+		groups, err := in.Reader.Groups(ctx)
 		if err != nil {
 			return removed, err
 		}
@@ -89,7 +89,7 @@ func (a *app) cleanOnce(settings config.Cleanup, st adapter.Store, c *config.Con
 		if err != nil {
 			return removed, usageError{err}
 		}
-		part, err := cleanup.Once(a.ctx)
+		part, err := cleanup.Once(ctx)
 		removed.Consumed += part.Consumed
 		if err != nil {
 			return removed, err

@@ -20,6 +20,7 @@ type cli struct {
 	Init    initCmd    `cmd:"" help:"Write a commented waybill.yaml."`
 	Migrate migrateCmd `cmd:"" help:"Create the tables, or bring them to this release."`
 	Relay   relayCmd   `cmd:"" help:"Send events from the outbox to the broker until stopped."`
+	Serve   serveCmd   `cmd:"" help:"Relay, clean up, and answer probes and Prometheus until stopped."`
 	Status  statusCmd  `cmd:"" help:"Show the queue, the lanes and the relays."`
 	Trace   traceCmd   `cmd:"" help:"Follow an event, or the events of a key, to every consumer."`
 	Dead    deadCmd    `cmd:"" help:"Decide about events that cannot be sent."`

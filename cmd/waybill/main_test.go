@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -18,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"waybill": main})
+	testscript.Main(m, map[string]func(){"waybill": main, "get": get})
 }
 
 // The scripts call the command as a person does, and the sqlite3 shell as a
@@ -30,9 +32,14 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			port, err := freePort()
-			env.Setenv("PORT", port)
-			return err
+			for _, name := range []string{"PORT", "PORT2"} {
+				port, err := freePort()
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, port)
+			}
+			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":      exits,
@@ -77,6 +84,21 @@ func freePort() (string, error) {
 	}
 	defer func() { _ = l.Close() }()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+// get prints the answer to a GET request: its code, and its body.
+func get() {
+	answer, err := http.Get(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	fmt.Printf("%s\n%s", answer.Status, body)
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
 // exits runs a command and demands its exit code: exits 3 waybill status.

@@ -37,7 +37,13 @@ func (c *relayCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	publisher, err := a.awaitBroker(loaded.Broker)
+	return a.relay(loaded, st, nil, newProbes(st, 0, nil))
+}
+
+// relay runs a relay until the command is told to stop. Hooks may be nil.
+func (a *app) relay(loaded *config.Loaded, st adapter.Store, hooks chain, probes *probes) (err error) {
+	context.AfterFunc(a.ctx, probes.ends)
+	publisher, err := a.awaitBroker(loaded.Broker, probes)
 	if err != nil || publisher == nil {
 		return err
 	}
@@ -49,10 +55,14 @@ func (c *relayCmd) Run(a *app) (err error) {
 	diary := newDiary(a.logger)
 	settings := loaded.Relay.Config()
 	settings.Logger, settings.Events = a.logger, diary.events()
+	if hooks != nil {
+		settings.Events = hooks(settings.Events)
+	}
 	r, err := relay.New(st, publisher, settings)
 	if err != nil {
 		return usageError{err}
 	}
+	probes.runs(r)
 	where, whither := adapter.Describe(loaded.Store), config.Redact(adapter.DescribeBroker(loaded.Broker), a.secrets)
 	a.logger.Info("relay starts", "from", where, "to", whither, "owner", r.Owner())
 	stop := diary.start()
@@ -63,7 +73,7 @@ func (c *relayCmd) Run(a *app) (err error) {
 // awaitBroker opens the broker, trying for as long as it takes: a relay that is
 // restarted during an outage should need nobody to start it again. It returns
 // nil when it is told to stop meanwhile.
-func (a *app) awaitBroker(c config.Broker) (adapter.Broker, error) {
+func (a *app) awaitBroker(c config.Broker, probes *probes) (adapter.Broker, error) {
 	const least, most = 200 * time.Millisecond, 5 * time.Second
 	for wait := least; ; wait = min(2*wait, most) {
 		opened, err := adapter.OpenBroker(a.ctx, c, a.logger)
@@ -76,6 +86,7 @@ func (a *app) awaitBroker(c config.Broker) (adapter.Broker, error) {
 		case errors.As(err, &wrong), c.Kind == "embedded":
 			return nil, err
 		}
+		probes.waits(err)
 		a.logger.Warn("broker cannot be reached, the relay waits for it", "error", err, "next_try_in", wait.String())
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
