@@ -140,16 +140,29 @@ func (b *Broker) usable(ctx context.Context) error {
 	if b.isClosed() {
 		return broker.Unavailable(broker.ScopeBroker, errClosed, "")
 	}
+	if trouble := b.probe(ctx); trouble != nil {
+		return noConnection(trouble)
+	}
+	return nil
+}
+
+// probe returns nil when a broker can be reached. It asks only where the last
+// attempt to connect has failed.
+func (b *Broker) probe(ctx context.Context) error {
 	trouble := b.link.trouble()
 	if trouble == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if err := b.producer.Ping(ctx); err != nil {
-		return broker.Unavailable(broker.ScopeBroker, fmt.Errorf("there is no connection: %w", trouble), hintBroker)
+	if b.producer.Ping(ctx) == nil {
+		return nil
 	}
-	return nil
+	return trouble
+}
+
+func noConnection(trouble error) error {
+	return broker.Unavailable(broker.ScopeBroker, fmt.Errorf("there is no connection: %w", trouble), hintBroker)
 }
 
 func (b *Broker) partitionsChanged(info PartitionsChangedInfo) {

@@ -107,7 +107,7 @@ func deniedError(err error) bool {
 }
 
 // classify says what a record's failure means. sent tells whether it may have
-// left this process, trouble why there is no connection.
+// left this process, trouble why no broker can be reached.
 func (b *Broker) classify(err error, record *waybill.Record, sent bool, trouble error) error {
 	at := fmt.Errorf("topic %s: %w", record.Topic, err)
 	if unavailable := scoped(at); unavailable != nil && !matches(err, noAnswers) {
@@ -118,12 +118,14 @@ func (b *Broker) classify(err error, record *waybill.Record, sent bool, trouble 
 		return tooLarge(record, recordSize(record), int(b.limits.batch(record.Topic)), "")
 	case matches(err, permanents):
 		return broker.Permanent(fmt.Errorf("record %s: %w", record.EventID, at), "")
+	case errors.Is(err, kerr.UnknownServerError): // it may have failed after it stored the record
+		return broker.Unknown(at)
 	case refusal(err):
 		return broker.Retryable(fmt.Errorf("record %s: %w", record.EventID, at))
 	case sent || matches(err, noAnswers):
 		return broker.Unknown(at)
 	case trouble != nil:
-		return broker.Unavailable(broker.ScopeBroker, fmt.Errorf("there is no connection: %w", trouble), hintBroker)
+		return noConnection(trouble)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout):
 		return broker.Unknown(at)
 	}

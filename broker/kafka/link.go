@@ -18,10 +18,9 @@ type link struct {
 	// produced counts the produce requests of which a byte was written.
 	produced atomic.Int64
 
-	mu   sync.Mutex
-	open int   // connections
-	err  error // of the last attempt to connect; nil when it succeeded
-	// lost is closed when the last connection is gone and another attempt failed.
+	mu  sync.Mutex
+	err error // of the last attempt to connect; nil after any answer
+	// lost is closed while err is set.
 	lost chan struct{}
 }
 
@@ -31,31 +30,29 @@ func newLink(log *slog.Logger) *link {
 
 // OnBrokerConnect implements [kgo.HookBrokerConnect].
 func (l *link) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wasDown := l.down()
-	l.err = err
+	l.note(meta, err)
+}
+
+// OnBrokerRead implements [kgo.HookBrokerRead].
+func (l *link) OnBrokerRead(meta kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	// A connection that ends says nothing of the next one.
 	if err == nil {
-		l.open++
-	}
-	switch down := l.down(); {
-	case down && !wasDown:
-		l.log.Warn("no connection to kafka", "broker", meta.Host, "cause", err)
-		close(l.lost)
-	case !down && wasDown:
-		l.log.Info("connected to kafka again", "broker", meta.Host)
-		l.lost = make(chan struct{})
+		l.note(meta, nil)
 	}
 }
 
-// OnBrokerDisconnect implements [kgo.HookBrokerDisconnect].
-func (l *link) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) {
+func (l *link) note(meta kgo.BrokerMetadata, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wasDown := l.down()
-	l.open--
-	if l.down() && !wasDown {
+	before := l.err
+	l.err = err
+	switch {
+	case err != nil && before == nil:
+		l.log.Warn("a kafka broker cannot be reached", "broker", meta.Host, "cause", err)
 		close(l.lost)
+	case err == nil && before != nil:
+		l.log.Info("kafka answers again", "broker", meta.Host)
+		l.lost = make(chan struct{})
 	}
 }
 
@@ -66,20 +63,15 @@ func (l *link) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, written int, _, _ 
 	}
 }
 
-// down is called locked.
-func (l *link) down() bool { return l.open <= 0 && l.err != nil }
-
-// trouble returns why there is no connection, or nil.
+// trouble returns why the last attempt to connect failed, or nil when any broker
+// has answered since.
 func (l *link) trouble() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.down() {
-		return l.err
-	}
-	return nil
+	return l.err
 }
 
-// loss returns a channel that is closed while there is no connection.
+// loss returns a channel that is closed while there is trouble.
 func (l *link) loss() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

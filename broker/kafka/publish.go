@@ -56,6 +56,7 @@ type call struct {
 	answers chan answer // has room for an answer to each record, so nobody blocks
 	before  int64       // produce requests when the call began
 	moved   []string    // topics that may have been made anew
+	lost    error       // why no broker can be reached
 }
 
 func newCall(b *Broker, records []waybill.Record) *call {
@@ -101,7 +102,6 @@ func (c *call) run(ctx context.Context) {
 	defer stop()
 	lost := c.broker.link.loss()
 	var patience <-chan time.Time
-	taken := false
 	for {
 		for len(c.ready) > 0 {
 			i := c.ready[0]
@@ -121,14 +121,13 @@ func (c *call) run(ctx context.Context) {
 		case <-lost:
 			lost, patience = nil, time.After(patienceWithoutConnection)
 		case <-patience:
-			switch {
-			case taken:
+			if c.lost != nil {
 				c.giveUp(context.DeadlineExceeded)
 				return
-			case c.broker.link.trouble() == nil:
+			}
+			if c.lost = c.broker.probe(ctx); c.lost == nil {
 				lost, patience = c.broker.link.loss(), nil
-			default:
-				taken = true
+			} else {
 				stop()
 				patience = time.After(takeBack)
 			}
@@ -174,7 +173,7 @@ func (c *call) fail(a answer) {
 		c.lookAgain(c.records[a.index].Topic)
 	}
 	sent := b.link.produced.Load() != c.before
-	c.settle(a.index, b.classify(a.err, &c.records[a.index], sent, b.link.trouble()))
+	c.settle(a.index, b.classify(a.err, &c.records[a.index], sent, c.lost))
 }
 
 // lookAgain drops what is known of a topic that may have been made anew.

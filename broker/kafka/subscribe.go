@@ -192,7 +192,7 @@ func (s *subscription) Poll(ctx context.Context, limit int, wait time.Duration) 
 		return fail(err)
 	}
 	if trouble := s.link.trouble(); trouble != nil {
-		return fail(broker.Unavailable(broker.ScopeBroker, fmt.Errorf("there is no connection: %w", trouble), hintBroker))
+		return fail(noConnection(trouble))
 	}
 	return nil, nil
 }
