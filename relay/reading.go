@@ -20,6 +20,7 @@ type readState struct {
 	first     int    // the lane to begin the next walk with
 	hotAt     time.Time
 	dueAt     time.Time
+	dueLimit  int // rows of one read of what is due
 	sweepAt   time.Time
 	horizonAt time.Time
 	pause     time.Duration // between two reads that found nothing new
@@ -41,6 +42,7 @@ type readResult struct {
 	took     time.Duration
 	lanes    []store.LaneCursor // of readHot, in order
 	ids      []int              // of readDue and readHeld
+	limit    int                // of readDue
 	key      *key
 	found    store.FetchResult
 	held     []store.HeldKey
@@ -52,6 +54,7 @@ const (
 	dueEvery     = 200 * time.Millisecond
 	horizonEvery = 50 * time.Millisecond
 	keyReadLimit = 500
+	maxDueLimit  = 1 << 20
 )
 
 func (r *readState) wakeUp() { r.hotAt, r.pause = time.Time{}, 0 }
@@ -106,6 +109,7 @@ func (s *scheduler) startRead(ctx context.Context) {
 		result.kind = readDue
 		result.ids = s.laneIDs(func(l *lane) bool { return l.state == active })
 		r.dueAt = at.Add(dueEvery)
+		r.dueLimit = max(r.dueLimit, s.config.FetchBatch)
 	case len(r.keys) > 0 && s.room() > 0 && (r.keyTurn || at.Before(r.hotAt)):
 		r.keyTurn = false
 		result.kind = readKey
@@ -136,6 +140,7 @@ func (s *scheduler) startRead(ctx context.Context) {
 		Limit: min(s.config.FetchBatch, s.room()), MaxBytes: max(s.config.MaxBytes-s.bytes, 1),
 	}
 	keyRequest := s.keyRequest(result.key)
+	result.limit = r.dueLimit
 	go func() {
 		s.read(ctx, &result, request, keyRequest, askFrontier)
 		result.took = now().Sub(result.began)
@@ -160,7 +165,7 @@ func (s *scheduler) read(ctx context.Context, result *readResult, request store.
 	case readKey:
 		result.found, result.err = s.store.FetchKey(ctx, keyRequest)
 	case readDue:
-		result.found.Rows, result.err = s.store.FetchDue(ctx, result.ids, s.config.FetchBatch)
+		result.found.Rows, result.err = s.store.FetchDue(ctx, result.ids, result.limit)
 	case readHeld:
 		result.held, result.err = s.store.HeldKeys(ctx, result.ids)
 	}
@@ -314,13 +319,26 @@ func (s *scheduler) take(l *lane, data store.Row, read time.Time) bool {
 // onDue drains the keys of rows whose time has come: most are known by their
 // timers, the others are what an operator asked for.
 func (s *scheduler) onDue(result *readResult) {
+	r, fresh := &s.reads, false
+	// However long it takes, it leaves most of the time to the other reads.
+	r.dueAt = now().Add(max(dueEvery, 2*result.took))
 	for i := range result.found.Rows {
 		data := &result.found.Rows[i]
 		l := s.lanes[data.Lane]
 		if l == nil || l.state != active || l.epoch >= result.epoch || s.known[data.ID] != nil {
 			continue
 		}
-		s.drain(s.keyOf(l, data), false)
+		k := s.keyOf(l, data)
+		fresh = fresh || k.state != draining
+		s.drain(k, false)
+	}
+	// Rows that are due and cannot be sent, as those of a paused topic, must not
+	// hide the others behind them.
+	switch n := len(result.found.Rows); {
+	case n < s.config.FetchBatch:
+		r.dueLimit = s.config.FetchBatch
+	case n >= result.limit && !fresh:
+		r.dueLimit = min(2*result.limit, maxDueLimit)
 	}
 }
 

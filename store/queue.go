@@ -158,7 +158,8 @@ type Queue interface {
 	FetchKey(ctx context.Context, request KeyRequest) (FetchResult, error)
 	// FetchDue returns the rows of these lanes whose next_retry_at has passed,
 	// earliest first: those in backoff, and those an operator retried or wants
-	// skipped. Event is filled.
+	// skipped. Event is filled, but its Data and Headers may be left out: the rows
+	// tell which keys to read, and are asked for every fraction of a second.
 	FetchDue(ctx context.Context, lanes []int, limit int) ([]Row, error)
 	// HeldKeys returns each key of these lanes that has a parked row.
 	HeldKeys(ctx context.Context, lanes []int) ([]HeldKey, error)

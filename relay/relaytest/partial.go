@@ -1,8 +1,17 @@
 package relaytest
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/broker/membroker"
+	"github.com/waybillhq/waybill/relay"
+	"github.com/waybillhq/waybill/store"
 )
 
 func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
@@ -19,6 +28,42 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		}
 		e.store.away(false, "fetch")
 		e.append(event("k", 1))
+		e.settled()
+	})
+
+	each(t, h, "what is due and cannot be sent does not hide what can", func(e *env[TX]) {
+		refuse := func(_ context.Context, record waybill.Record) membroker.Verdict {
+			switch {
+			case record.Key == "dead":
+				return membroker.Verdict{Err: broker.Permanent(errors.New("refused"), "")}
+			case record.Topic == "refunds":
+				return membroker.Verdict{Err: broker.Retryable(errors.New("refused"))}
+			}
+			return membroker.Verdict{}
+		}
+		e.broker.SetFault(refuse)
+		var stuck []waybill.Event
+		for n := range 40 {
+			stuck = append(stuck, in("refunds", event(fmt.Sprintf("r%d", n), 1))...)
+		}
+		e.append(append(stuck, event("dead", 1))...)
+		e.relay(func(c *relay.Config) { c.FetchBatch, c.MaxAttempts = 4, 1_000_000 })
+		e.until("failures", func() bool { c := e.counts(); return c.Failed == 40 && c.Dead == 1 })
+		e.broker.DenyTopic("refunds", true)
+		e.broker.SetFault(nil)
+		e.pause(300 * time.Millisecond) // the backoffs end, and all of the topic are due
+		if _, err := e.db.Store.RetryDead(t.Context(), store.Action{Actor: "test", Reason: "mended"}, []string{"dead-1"}); err != nil {
+			t.Fatal(err)
+		}
+		e.untilStatus("dead-1", store.StatusSent)
+		e.broker.DenyTopic("refunds", false)
+		e.settled()
+	})
+
+	each(t, h, "a slow search for what is due leaves time for the rest", func(e *env[TX]) {
+		e.store.dawdle(300*time.Millisecond, "fetchdue")
+		e.relay(nil)
+		e.append(events("k", 1, 3)...)
 		e.settled()
 	})
 }

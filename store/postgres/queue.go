@@ -161,7 +161,11 @@ FROM (
     ORDER BY q.next_retry_at, q.id
     LIMIT $2
 ) p
-JOIN {event} e USING (id)
+CROSS JOIN LATERAL (
+    SELECT event_id, tenant_id, aggregate_type, aggregate_id, aggregate_version, event_type, event_version, topic,
+           event_key, ''::bytea AS payload, content_type, headers, occurred_at, created_at
+    FROM {event} x WHERE x.id = p.id
+) e
 ORDER BY next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.

@@ -11,9 +11,17 @@ import (
 // eventColumns reads an event whose table is called e, in the order of
 // eventScan. A key that plain SQL left out, where no trigger filled it in, is
 // the aggregate's id.
-const eventColumns = `e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0), e.event_type,
-  e.event_version, e.topic, CASE e.event_key WHEN '' THEN e.aggregate_id ELSE e.event_key END, CAST(e.payload AS BLOB),
+const eventColumns = columnsBefore + `CAST(e.payload AS BLOB),` + columnsAfter
+
+// columnsWithoutData are eventColumns where the payload is not asked for.
+const columnsWithoutData = columnsBefore + `x'',` + columnsAfter
+
+const (
+	columnsBefore = `e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0), e.event_type,
+  e.event_version, e.topic, CASE e.event_key WHEN '' THEN e.aggregate_id ELSE e.event_key END, `
+	columnsAfter = `
   e.content_type, COALESCE(e.headers, ''), e.occurred_at`
+)
 
 // rowColumns reads a queue row whose table is called p, in the order of rowScan.
 const rowColumns = `p.id, p.lane, p.key_hash, p.topic_hash, p.status, p.parked, p.skip, p.retry_count,

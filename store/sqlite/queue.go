@@ -89,7 +89,7 @@ func (s *Store) page(op string, rows *sql.Rows, err error, limit, maxBytes int) 
 // fetchDueSQL sorts ids alone, not whole events.
 const fetchDueSQL = `
 SELECT ` + rowColumns + `, e.created_at, {now},
-  ` + eventColumns + `
+  ` + columnsWithoutData + `
 FROM (
   SELECT d.id
   FROM json_each(?1) AS l
