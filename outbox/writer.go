@@ -98,6 +98,30 @@ func (w *Writer[TX]) AppendMissing(ctx context.Context, tx TX, events ...waybill
 	return errors.Join(results...)
 }
 
+// CommitWriter is a [Writer] over a store that can append and commit in one
+// trip. It may be used from several goroutines.
+type CommitWriter[TX any] struct {
+	*Writer[TX]
+	appender store.CommitAppender[TX]
+}
+
+// NewCommitWriter returns a writer over a store's appender that commits.
+func NewCommitWriter[TX any](appender store.CommitAppender[TX], config *Config) *CommitWriter[TX] {
+	return &CommitWriter[TX]{Writer: NewWriter(appender, config), appender: appender}
+}
+
+// AppendCommit appends the events, as [Writer.Append] does, and commits. All is
+// committed or nothing is: an event that is not valid fails the call and leaves
+// the transaction as it is, for the caller to roll back; after any other error,
+// a duplicate included, it has ended without effect.
+func (w *CommitWriter[TX]) AppendCommit(ctx context.Context, tx TX, events ...waybill.Event) error {
+	prepared, err := w.prepare(ctx, events)
+	if err != nil {
+		return err
+	}
+	return w.appender.AppendCommit(ctx, tx, prepared)
+}
+
 func (w *Writer[TX]) prepare(ctx context.Context, events []waybill.Event) ([]waybill.Event, error) {
 	now := time.Now()
 	prepared := make([]waybill.Event, len(events))

@@ -22,6 +22,17 @@ type Appender[TX any] interface {
 	Existing(ctx context.Context, tx TX, ids []string) ([]waybill.Event, error)
 }
 
+// CommitAppender is an [Appender] that can also commit in the same trip to the
+// database, so that the business rows are locked for one trip less.
+type CommitAppender[TX any] interface {
+	Appender[TX]
+	// AppendCommit inserts the events, which are valid and normalized, and
+	// commits, which ends the transaction in any case. All is committed or nothing
+	// is: an id that the outbox, or an earlier event of the same call, has already
+	// fails the whole with an error that wraps [waybill.ErrDuplicateEvent].
+	AppendCommit(ctx context.Context, tx TX, events []waybill.Event) error
+}
+
 // SQLTx is what the adapters over database/sql need of a transaction. *sql.Tx
 // implements it, and so do *sql.Conn, the transactions of sqlx and bun, and
 // gorm's ConnPool.

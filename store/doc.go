@@ -1,7 +1,8 @@
 // Package store is the contract between waybill and a database, split by role:
 //
 //   - [Schema] creates and checks the tables;
-//   - [Appender] adds events inside the caller's transaction;
+//   - [Appender] adds events inside the caller's transaction, and
+//     [CommitAppender], where there is one, commits it too;
 //   - [Queue], [Leases] serve the relay;
 //   - [Inspector], [Operator], [Cleaner] serve people and schedules;
 //   - [Inbox], [HeldReader] and [Readers] serve consumers.

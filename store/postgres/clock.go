@@ -19,9 +19,5 @@ func pause(ctx context.Context, base time.Duration, attempt int) error {
 	}
 }
 
-// now is used for events whose producer gave no time, never for comparisons
-// with the database's clock.
-func now() time.Time { return time.Now() }
-
 // cancelTimeout bounds the request to cancel an aborted statement.
 const cancelTimeout = 2 * time.Second

@@ -19,22 +19,16 @@ RETURNING id, event_id, topic, event_key, aggregate_id
 
 const commitSQL = `COMMIT`
 
-// AppendCommit validates the events, appends them and commits, which ends tx in
-// any case. All is committed or nothing is: an id that the outbox has already
-// fails the whole with an error that wraps [waybill.ErrDuplicateEvent].
+// AppendCommit appends the events and commits, which ends tx in any case.
 //
 // With a transaction of [Store.Begin] the INSERT and the COMMIT travel together,
 // which saves a round trip while the business rows are locked. Another pgx.Tx is
 // committed in the ordinary way.
-func (s *Store) AppendCommit(ctx context.Context, tx pgx.Tx, events ...waybill.Event) error {
-	prepared, err := prepare(events)
-	if err != nil {
-		return errors.Join(err, rollBack(ctx, tx))
+func (s *Store) AppendCommit(ctx context.Context, tx pgx.Tx, events []waybill.Event) error {
+	if own, ok := tx.(*Tx); ok && len(events) > 0 {
+		return s.appendCommit(ctx, own, events)
 	}
-	if own, ok := tx.(*Tx); ok && len(prepared) > 0 {
-		return s.appendCommit(ctx, own, prepared)
-	}
-	results, err := s.Append(ctx, tx, prepared)
+	results, err := s.Append(ctx, tx, events)
 	if err == nil {
 		err = errors.Join(results...)
 	}
@@ -75,20 +69,6 @@ func failed(events []waybill.Event, err error) error {
 		return &waybill.Error{Op: "postgres: append", Key: keyOf(events), Err: errors.Join(waybill.ErrDuplicateEvent, err), Hint: "nothing was committed"}
 	}
 	return failure("append and commit", keyOf(events), err)
-}
-
-func prepare(events []waybill.Event) ([]waybill.Event, error) {
-	at := now()
-	prepared := make([]waybill.Event, len(events))
-	var errs []error
-	for i := range events {
-		prepared[i] = events[i]
-		prepared[i].Normalize(at)
-		if err := prepared[i].Validate(0); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return prepared, errors.Join(errs...)
 }
 
 func rollBack(ctx context.Context, tx pgx.Tx) error {

@@ -8,7 +8,9 @@
 //
 //	tx, err := st.Begin(ctx)                   // or pool.Begin(ctx)
 //	_, err = tx.Exec(ctx, "UPDATE orders ...") // the business write
-//	err = st.AppendCommit(ctx, tx, event)      // append and commit in one trip
+//	err = writer.AppendCommit(ctx, tx, event)  // append and commit in one trip
+//
+// where writer is outbox.NewCommitWriter(st, nil).
 //
 // # Poolers
 //

@@ -40,9 +40,9 @@ type Store struct {
 }
 
 var (
-	_ store.Outbox           = (*Store)(nil)
-	_ store.Appender[pgx.Tx] = (*Store)(nil)
-	_ store.Consumer[pgx.Tx] = (*Store)(nil)
+	_ store.Outbox                 = (*Store)(nil)
+	_ store.CommitAppender[pgx.Tx] = (*Store)(nil)
+	_ store.Consumer[pgx.Tx]       = (*Store)(nil)
 )
 
 const defaultMaxConns = 8

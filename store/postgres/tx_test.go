@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/storetest"
@@ -33,23 +34,31 @@ func TestAppendCommit(t *testing.T) {
 					return tx
 				}
 				tx := start()
-				if err := st.AppendCommit(t.Context(), tx, orderPaid("a"), orderPaid("b")); err != nil {
+				writer := outbox.NewCommitWriter(st, &outbox.Config{Source: "/shop"})
+				if err := writer.AppendCommit(t.Context(), tx, orderPaid("a"), orderPaid("b")); err != nil {
 					t.Fatal(err)
 				}
 				if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) {
 					t.Errorf("rollback afterwards: got %v, want ErrTxClosed", err)
 				}
 				wantEvents(t, st, "a", "b")
+				if found, err := st.Find(t.Context(), store.Filter{EventIDs: []string{"a"}}); err != nil || found[0].Event.Source != "/shop" {
+					t.Errorf("event a: got %+v, %v, want the writer's source", found, err)
+				}
 
-				if err := st.AppendCommit(t.Context(), start(), orderPaid("c"), orderPaid("a")); !errors.Is(err, waybill.ErrDuplicateEvent) {
+				if err := writer.AppendCommit(t.Context(), start(), orderPaid("c"), orderPaid("a")); !errors.Is(err, waybill.ErrDuplicateEvent) {
 					t.Errorf("duplicate: got %v", err)
 				}
 				wantEvents(t, st, "a", "b") // not c: all or nothing
 
-				if err := st.AppendCommit(t.Context(), start(), waybill.Event{ID: "bad"}); !errors.Is(err, waybill.ErrInvalidEvent) {
+				tx = start()
+				if err := writer.AppendCommit(t.Context(), tx, waybill.Event{ID: "bad"}); !errors.Is(err, waybill.ErrInvalidEvent) {
 					t.Errorf("invalid event: got %v", err)
 				}
-				if err := st.AppendCommit(t.Context(), start()); err != nil {
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Errorf("rollback after an invalid event: %v", err)
+				}
+				if err := writer.AppendCommit(t.Context(), start()); err != nil {
 					t.Errorf("no events: %v", err)
 				}
 				// Had one of them kept its connection, the pool would be smaller now.
