@@ -89,7 +89,8 @@ func Links(tree *Tree) []Finding {
 }
 
 // Twins checks that a page and its Chinese edition have the same structure:
-// headings of the same levels in the same order, and the same snippets.
+// headings of the same levels in the same order, and the same code blocks. The
+// README, the guide and the runbook must have one.
 func Twins(tree *Tree) []Finding {
 	const suffix = ".zh-CN.md"
 	var found []Finding
@@ -97,8 +98,12 @@ func Twins(tree *Tree) []Finding {
 	for p := range tree.pages {
 		pages[p.Path] = p
 	}
-	if _, ok := pages["README"+suffix]; !ok {
-		found = append(found, Finding{"README" + suffix, 0, "missing: the README is kept in English and in Chinese"})
+	for name := range pages {
+		stem, english := strings.CutSuffix(name, ".md")
+		read := name == "README.md" || strings.HasPrefix(name, "docs/guide/") || strings.HasPrefix(name, "docs/runbook/")
+		if _, ok := pages[stem+suffix]; english && read && !strings.HasSuffix(name, suffix) && !ok {
+			found = append(found, Finding{stem + suffix, 0, "missing: README, guide and runbook are kept in English and in Chinese"})
+		}
 	}
 	for name, translated := range pages {
 		stem, ok := strings.CutSuffix(name, suffix)
@@ -126,24 +131,37 @@ func Twins(tree *Tree) []Finding {
 	return found
 }
 
-// Snippets checks that Go code in the README and the guide is taken from a
-// file that the compiler sees. The line above such a block reads
+// programs are the languages of code that must be taken from a file, where
+// something compiles or runs it.
+var programs = []string{"go", "java", "php", "python"}
+
+// Snippets checks that programs in the README and the guide are taken from a
+// file that is compiled or run. The line above such a block reads
 //
 //	<!-- snippet: path/to/file.go Name -->
 //
-// and the block is the declaration of the function Name, without its comment.
+// and the block is the declaration of the function Name, without its comment;
+// without a name it is the whole file.
 func Snippets(tree *Tree) []Finding {
 	var found []Finding
 	for p := range tree.pages {
 		guide := strings.HasPrefix(p.Path, "README") || strings.HasPrefix(p.Path, "docs/guide/")
 		for _, block := range p.fences {
 			if block.snippet == "" {
-				if guide && block.language == "go" {
-					found = append(found, Finding{p.Path, block.line, "Go code that no compiler sees: put it into examples and name it above the block, <!-- snippet: file.go Name -->"})
+				if guide && slices.Contains(programs, block.language) {
+					found = append(found, Finding{p.Path, block.line, "code that nothing compiles: put it into examples and name it above the block, <!-- snippet: file.go Name -->"})
 				}
 				continue
 			}
 			name, function, _ := strings.Cut(block.snippet, " ")
+			if function == "" {
+				if file := tree.file(name); file == nil {
+					found = append(found, Finding{p.Path, block.line, fmt.Sprintf("no file %q: mend the marker", name)})
+				} else if string(file.Text) != block.text {
+					found = append(found, Finding{p.Path, block.line, fmt.Sprintf("differs from %s: copy it from there", name)})
+				}
+				continue
+			}
 			if source, ok := tree.function(name, function); !ok {
 				found = append(found, Finding{p.Path, block.line, fmt.Sprintf("no function %q in %q: mend the marker", function, name)})
 			} else if source != block.text {

@@ -31,6 +31,7 @@ var rules = []struct {
 	{"twins", Twins},
 	{"snippets", Snippets},
 	{"targets", Targets},
+	{"runbook", Runbook},
 }
 
 func TestHouse(t *testing.T) {

@@ -77,14 +77,26 @@ var fixtures = []fixture{
 	{"links", "alive", files("docs/a.md", "see [b](../b/), [c](https://example.com), [d](#part)\n", "b/x.txt", ""), ""},
 
 	{"twins", "no Chinese README", files("README.md", "# a\n"), "README.zh-CN.md: missing"},
+	{"twins", "no Chinese page", files("README.md", "", "README.zh-CN.md", "", "docs/runbook/a.md", "# a\n"), "docs/runbook/a.zh-CN.md: missing"},
 	{"twins", "headings", files("README.md", "# a\n## b\n", "README.zh-CN.md", "# a\n"), "heading levels [1], but README.md has [1 2]"},
 	{"twins", "snippets", files("README.md", "```\nmake a\n```\n", "README.zh-CN.md", "```\nmake b\n```\n"), "README.zh-CN.md:1: differs"},
 	{"twins", "same", files("README.md", "# a\n```\n# no heading\n```\n", "README.zh-CN.md", "# 甲\n```\n# no heading\n```\n"), ""},
 
-	{"snippets", "uncompiled", files("README.md", "```go\nx()\n```\n"), "Go code that no compiler sees"},
+	{"snippets", "uncompiled", files("README.md", "```go\nx()\n```\n"), "code that nothing compiles"},
 	{"snippets", "lost", files("README.md", "<!-- snippet: a.go F -->\n```go\nfunc F() {}\n```\n", "a.go", "package a\n"), "no function \"F\""},
 	{"snippets", "stale", files("README.md", "<!-- snippet: a.go F -->\n```go\nfunc F() {}\n```\n", "a.go", "package a\n\nfunc F() { g() }\n"), "differs from F in a.go"},
 	{"snippets", "true", files("README.md", "<!-- snippet: a.go F -->\n```go\nfunc F() {}\n```\n", "a.go", "package a\n\n// F does.\nfunc F() {}\n"), ""},
+
+	{"snippets", "uncompiled in another language", files("docs/guide/a.md", "```python\nx()\n```\n"), "code that nothing compiles"},
+	{"snippets", "stale file", files("docs/guide/a.md", "<!-- snippet: a.py -->\n```python\nx()\n```\n", "a.py", "y()\n"), "differs from a.py"},
+	{"snippets", "lost file", files("docs/guide/a.md", "<!-- snippet: a.py -->\n```python\nx()\n```\n"), "no file \"a.py\""},
+	{"snippets", "true file", files("docs/guide/a.md", "<!-- snippet: a.py -->\n```python\nx()\n```\n", "a.py", "x()\n"), ""},
+
+	{"runbook", "no page", files(book, "", "ops/a.go", "package ops\n\nconst CauseX = \"x-away\"\n"), "write docs/runbook/x-away.md"},
+	{"runbook", "no page for a literal", files(book, "", "ops/a.go", "package ops\n\nfunc f(c *causes) { c.add(Red, \"x-away\", fix, \"x\") }\n"), "ops/a.go:3: "},
+	{"runbook", "examination", files(book, "", "ops/a.go", "package ops\n\nconst CheckX = \"x\"\n"), "the examination \"x\""},
+	{"runbook", "not listed", files(book, "", "docs/runbook/x-away.md", ""), "x-away.md: is not listed"},
+	{"runbook", "complete", files(book, "[x](x-away.md) by `x`\n", "docs/runbook/x-away.md", "", "ops/a.go", "package ops\n\nconst (\n\tCauseX = \"x-away\"\n\tCheckX = \"x\"\n)\n"), ""},
 
 	{"targets", "unknown", files("Makefile", "test:\n", "README.md", "run `make tset`\n"), "make tset is no target"},
 	{"targets", "unknown in CI", files("Makefile", "test:\n", ".ci/run", "make chekc\n"), "make chekc is no target"},
@@ -120,6 +132,8 @@ func TestEachRuleCanFail(t *testing.T) {
 		}
 	}
 }
+
+const book = "docs/runbook/README.md"
 
 const core = "module github.com/waybillhq/waybill\n"
 
