@@ -84,11 +84,12 @@ CREATE TABLE IF NOT EXISTS {archive} (
 
 CREATE INDEX IF NOT EXISTS {archive_event} ON {archive} (event_id);
 
+-- The picture of one table with a status column.
 CREATE VIEW IF NOT EXISTS {status} AS
 SELECT e.id, e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, e.aggregate_version, e.event_type, e.event_version,
        e.topic, e.event_key, e.payload, e.content_type, e.headers, e.occurred_at, e.created_at,
        COALESCE(p.status, r.outcome, 'PENDING') AS status, p.id IS NOT NULL AS queued,
-       COALESCE(p.retry_count, 0) AS retry_count, p.next_retry_at, p.last_error,
+       COALESCE(p.retry_count, 0) AS retry_count, p.next_retry_at,
        CASE WHEN p.id IS NULL THEN r.published_at END AS published_at
 FROM {event} AS e
 LEFT JOIN {pending} AS p ON p.id = e.id
