@@ -29,6 +29,10 @@ const (
 	CauseConsumerWaiting  = "consumer-waiting"   // held events that wait for a lower version
 	CauseConsumerRetrying = "consumer-retrying"  // held events that fail again and again
 	CauseReadOnly         = "database-read-only" // it answers, and cannot be written
+	CauseNoTrigger        = "trigger-missing"    // nothing queues what plain SQL inserts
+	CauseNotQueued        = "not-queued"         // of one event: nothing will send it
+	CauseFailing          = "failing"            // of one event: attempts fail, or the one before it does
+	CauseClock            = "clock"              // of one event: it is from the future
 )
 
 // causes collects what is wrong.
@@ -65,6 +69,8 @@ func topicFix(text string) string {
 }
 
 const (
+	fixClock      = "synchronise the clocks of the producers' hosts (NTP); order and delivery do not depend on them"
+	fixLanes      = "wait for one lease time: running relays take them over; if this stays, look at the relays' logs"
 	fixStartRelay = "start one: waybill serve (or waybill relay)"
 	fixDead       = "waybill dead list; then waybill dead retry ID --reason TEXT, or waybill dead skip ID --reason TEXT"
 )

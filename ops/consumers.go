@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"time"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -65,7 +66,7 @@ func readGroup(ctx context.Context, in Inbox, group string) ConsumerStatus {
 }
 
 // judge says what is wrong with the group.
-func (c *ConsumerStatus) judge(found *causes) {
+func (c *ConsumerStatus) judge(found *causes, maxAge time.Duration) {
 	switch {
 	case c.Error != "":
 		found.add(Yellow, CauseInboxUnreadable, "mend inboxes."+c.Inbox+" in the configuration, or start that database", "inbox %s cannot be read: %s", c.Inbox, c.Error)
@@ -76,6 +77,11 @@ func (c *ConsumerStatus) judge(found *causes) {
 	if c.Dead > 0 {
 		found.add(Yellow, CauseConsumerDead, fixHeld("retry (or skip)", c.Group),
 			"group %s: %d dead %s for a decision", c.Group, c.Dead, plural(c.Dead, "event waits", "events wait"))
+	}
+	if c.Retry > 0 && maxAge > 0 && c.OldestHeldSeconds > maxAge.Seconds() {
+		found.add(Yellow, CauseConsumerRetrying, fixHeld("retry", c.Group),
+			"group %s: %d %s again and again, the oldest is held for %s", c.Group, c.Retry, plural(c.Retry, "event fails", "events fail"),
+			round(time.Duration(c.OldestHeldSeconds*float64(time.Second))))
 	}
 	if c.Waiting > 0 {
 		found.add(Yellow, CauseConsumerWaiting, fixHeld("release (or skip)", c.Group)+"; or send what is missing again: waybill replay --key KEY",

@@ -204,13 +204,16 @@ func (d *doctor) leases(ctx context.Context) error {
 	}
 	var lanes LaneStatus
 	lanes.count(leases)
-	e := Examination{Check: CheckLeases, OK: lanes.Expired == 0 && lanes.Owned > 0}
+	e := Examination{Check: CheckLeases, OK: lanes.Owned == lanes.Total}
 	switch {
 	case e.OK:
 		e.Detail = fmt.Sprintf("%d of %d lanes have a live owner", lanes.Owned, lanes.Total)
 	case lanes.Expired > 0:
 		e.Detail = fmt.Sprintf("%d lanes belong to a relay that vanished", lanes.Expired)
 		e.Hint = "a running relay takes them over by itself within seconds; if this stays, " + fixStartRelay
+	case lanes.Owned > 0:
+		e.Detail = fmt.Sprintf("%d of %d lanes have no owner", lanes.Free, lanes.Total)
+		e.Hint = fixLanes
 	default:
 		e.Detail = "no lane has an owner: no relay is running"
 		e.Hint = fixStartRelay

@@ -13,21 +13,32 @@ import (
 // write finds out whether the database can be written: a full disk or a standby
 // reads well.
 func (d *doctor) write(ctx context.Context) error {
+	var found causes
+	unwritable(ctx, d.store, &found)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	e := Examination{Check: CheckWrite, OK: true, Detail: "the database can be written"}
-	if err := d.store.Ping(ctx); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		e.OK, e.Detail, e.Hint = false, err.Error(), "free disk space, or lead the DSN to the writable server; nothing is lost, and relays go on by themselves"
-		var known *waybill.Error
-		if errors.As(err, &known) && known.Hint != "" {
-			e.Hint = known.Hint
-			known = &waybill.Error{Op: known.Op, Key: known.Key, Err: known.Err}
-			e.Detail = known.Error()
-		}
+	for _, c := range found.all {
+		e.OK, e.Detail, e.Hint = false, c.Text, c.Fix
 	}
 	d.found(e)
 	return nil
+}
+
+// unwritable says why a database that answers cannot be written.
+func unwritable(ctx context.Context, st interface{ Ping(context.Context) error }, found *causes) {
+	err := st.Ping(ctx)
+	if err == nil {
+		return
+	}
+	fix := "free disk space, or lead the DSN to the writable server; nothing is lost, and relays go on by themselves"
+	var known *waybill.Error
+	if errors.As(err, &known) && known.Hint != "" {
+		fix = known.Hint
+		err = &waybill.Error{Op: known.Op, Key: known.Key, Err: known.Err}
+	}
+	found.add(Red, CauseReadOnly, fix, "the database cannot be written: %s", firstLine(err.Error()))
 }
 
 // relays tells what live relays say of the broker and of the database.
@@ -129,7 +140,7 @@ func (d *doctor) clock(ctx context.Context) error {
 		if ahead := t.Event.OccurredAt.Sub(t.CreatedAt); ahead > skew {
 			e.OK, e.EventIDs = false, []string{t.Event.ID}
 			e.Detail = fmt.Sprintf("%s occurred %s after it was inserted: the clock of its producer is ahead of the database's", t.Event.ID, round(ahead))
-			e.Hint = "synchronise the clocks of the producers' hosts (NTP); order and delivery do not depend on them"
+			e.Hint = fixClock
 			break
 		}
 	}
@@ -163,7 +174,7 @@ func (d *doctor) consumers(ctx context.Context) error {
 			name = CheckConsumer + ": " + c.Group
 		}
 		var wrong causes
-		c.judge(&wrong)
+		c.judge(&wrong, 0)
 		if c.Retry > 0 {
 			wrong.add(Yellow, CauseConsumerRetrying, fixHeld("retry", c.Group), "group %s: %d %s and will be tried again", c.Group, c.Retry, plural(c.Retry, "event failed", "events failed"))
 		}

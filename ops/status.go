@@ -25,6 +25,12 @@ type StatusConfig struct {
 	// Inboxes are the consumers' databases. Empty means that nothing is said
 	// about consumers.
 	Inboxes []Inbox
+	// CheckWrite asks whether the database can be written, which costs a small
+	// write where only that tells.
+	CheckWrite bool
+	// NoTrigger says that producers queue their events themselves, so no trigger
+	// is expected.
+	NoTrigger bool
 }
 
 // The states that a [Status] can be in.
@@ -127,7 +133,14 @@ func ReadStatus(ctx context.Context, st StatusStore, config *StatusConfig) (Stat
 		status.Relays = append(status.Relays, rs)
 	}
 	status.Consumers = ReadConsumers(ctx, config.Inboxes)
-	status.judge(counts, config.MaxPendingAge)
+	found := causes{state: Green, all: []Cause{}}
+	if config.CheckWrite {
+		unwritable(ctx, st, &found)
+	}
+	if !meta.Trigger && !config.NoTrigger {
+		found.add(Yellow, CauseNoTrigger, "waybill migrate; then waybill doctor, which finds what was missed", "the queue trigger is missing: an event inserted by plain SQL is never sent")
+	}
+	status.judge(&found, counts, config.MaxPendingAge)
 	return status, nil
 }
 
@@ -152,18 +165,17 @@ func (s *LaneStatus) count(leases []store.LeaseState) map[string]int {
 
 // judge derives State and Reasons. A stopped relay alone is red even with an
 // empty queue: the next event would stay where it is.
-func (s *Status) judge(counts store.Counts, maxAge time.Duration) {
+func (s *Status) judge(found *causes, counts store.Counts, maxAge time.Duration) {
 	if maxAge == 0 {
 		maxAge = time.Minute
 	}
-	found := causes{state: Green, all: []Cause{}}
 	switch unowned := s.Lanes.Total - s.Lanes.Owned; {
 	case s.Lanes.Owned == 0 && s.Lanes.Expired > 0:
 		found.add(Red, CauseNoRelay, fixStartRelay, "no relay is running: no lane has a live owner; %d belong to one that vanished", s.Lanes.Expired)
 	case s.Lanes.Owned == 0:
 		found.add(Red, CauseNoRelay, fixStartRelay, "no relay is running: no lane has a live owner")
 	case unowned > 0:
-		found.add(Yellow, CauseLanesUnowned, "wait for one lease time: running relays take them over; if this stays, look at the relays' logs",
+		found.add(Yellow, CauseLanesUnowned, fixLanes,
 			"%d of %d lanes have no live owner", unowned, s.Lanes.Total)
 	}
 	if maxAge > 0 && counts.OldestAge > maxAge {
@@ -174,10 +186,10 @@ func (s *Status) judge(counts store.Counts, maxAge time.Duration) {
 		found.add(Yellow, CauseDead, fixDead, "%d dead %s for a decision: retry or skip", s.Queue.Dead, plural(s.Queue.Dead, "event waits", "events wait"))
 	}
 	for _, r := range s.Relays {
-		s.relaySays(r, &found)
+		s.relaySays(r, found)
 	}
 	for i := range s.Consumers {
-		s.Consumers[i].judge(&found)
+		s.Consumers[i].judge(found, maxAge)
 	}
 	s.State, s.Causes, s.Reasons = found.state, found.all, make([]string, len(found.all))
 	for i, c := range found.all {

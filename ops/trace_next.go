@@ -12,6 +12,11 @@ import (
 // to do about it. An event that is where it should be has none.
 func (t *tracer) next(ctx context.Context, tracked *store.Tracked, consumers []ConsumerTrace) []Cause {
 	found := causes{all: []Cause{}}
+	if tracked != nil {
+		if ahead := tracked.Event.OccurredAt.Sub(tracked.CreatedAt); ahead > skew {
+			found.add(Yellow, CauseClock, fixClock, "it occurred %s after it was inserted: its producer's clock is ahead", round(ahead))
+		}
+	}
 	switch {
 	case tracked == nil:
 	case tracked.Row != nil:
@@ -20,7 +25,7 @@ func (t *tracer) next(ctx context.Context, tracked *store.Tracked, consumers []C
 			return found.all // no consumer can have it yet
 		}
 	case tracked.Receipt == nil && !tracked.Archived:
-		found.add(Red, "not-queued", "waybill doctor --requeue --reason TEXT", "it was never queued: no queue row and no receipt")
+		found.add(Red, CauseNotQueued, "waybill doctor --requeue --reason TEXT", "it was never queued: no queue row and no receipt")
 		return found.all
 	}
 	for _, c := range consumers {
@@ -29,7 +34,7 @@ func (t *tracer) next(ctx context.Context, tracked *store.Tracked, consumers []C
 	for _, in := range t.inboxes {
 		if in.Err != nil {
 			status := ConsumerStatus{Inbox: in.Name, Error: in.Err.Error()}
-			status.judge(&found)
+			status.judge(&found, 0)
 		}
 	}
 	return found.all
@@ -38,6 +43,9 @@ func (t *tracer) next(ctx context.Context, tracked *store.Tracked, consumers []C
 // unsent explains an event with a queue row.
 func (t *tracer) unsent(ctx context.Context, tracked *store.Tracked, found *causes) {
 	row, id := tracked.Row, tracked.Event.ID
+	if st, ok := t.outbox.(interface{ Ping(context.Context) error }); ok {
+		unwritable(ctx, st, found)
+	}
 	if row.Status == store.StatusDead && !row.Skip {
 		found.add(Yellow, CauseDead, deadFix(id, row.LastErr), "it is dead after %s: %s", attempts(row.Retries), firstLine(row.LastErr))
 		return
@@ -45,7 +53,7 @@ func (t *tracer) unsent(ctx context.Context, tracked *store.Tracked, found *caus
 	t.relays(ctx, row.Lane, tracked.Event.Topic, found)
 	switch {
 	case row.Retries > 0:
-		found.add(Yellow, "failing", "read the error: if the event itself is wrong it ends DEAD, and you decide then; else it goes out by itself",
+		found.add(Yellow, CauseFailing, "read the error: if the event itself is wrong it ends DEAD, and you decide then; else it goes out by itself",
 			"%s failed, the next in %s: %s", attempts(row.Retries), round(max(row.RetryIn, 0)), firstLine(row.LastErr))
 	case row.Parked && !row.Skip:
 		t.blocker(ctx, tracked, found)
@@ -117,7 +125,7 @@ func (t *tracer) blocker(ctx context.Context, tracked *store.Tracked, found *cau
 				return
 			}
 			if e.Row.Retries > 0 {
-				found.add(Yellow, "failing", "waybill trace "+word(e.Event.ID), "it waits behind %s of its key, which fails: %s", e.Event.ID, firstLine(e.Row.LastErr))
+				found.add(Yellow, CauseFailing, "waybill trace "+word(e.Event.ID), "it waits behind %s of its key, which fails: %s", e.Event.ID, firstLine(e.Row.LastErr))
 				return
 			}
 		}

@@ -16,7 +16,7 @@ import (
 // probes answer whoever watches this process.
 type probes struct {
 	store   ops.StatusStore
-	maxAge  time.Duration
+	config  ops.StatusConfig
 	secrets []string // that no answer may show
 
 	mu      sync.Mutex
@@ -39,8 +39,8 @@ type healthView struct {
 // more than the relay does.
 const fresh = 2 * time.Second
 
-func newProbes(st ops.StatusStore, maxAge time.Duration, secrets []string) *probes {
-	return &probes{store: st, maxAge: maxAge, secrets: secrets}
+func newProbes(st ops.StatusStore, config ops.StatusConfig, secrets []string) *probes {
+	return &probes{store: st, config: config, secrets: secrets}
 }
 
 // runs says that the relay works from now on, until ended.
@@ -112,7 +112,7 @@ func (p *probes) look(ctx context.Context) healthView {
 
 func (p *probes) ask(ctx context.Context) healthView {
 	view := healthView{State: ops.Green, Causes: []ops.Cause{}}
-	status, err := ops.ReadStatus(ctx, p.store, &ops.StatusConfig{MaxPendingAge: p.maxAge})
+	status, err := ops.ReadStatus(ctx, p.store, &p.config)
 	if err != nil {
 		view.State = ops.Red
 		view.Causes = append(view.Causes, ops.Cause{
@@ -123,6 +123,17 @@ func (p *probes) ask(ctx context.Context) healthView {
 	view.State, view.Causes = status.State, status.Causes
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.relay != nil {
+		// A database that cannot be written does not hold the report that says so.
+		for _, reason := range p.relay.Health().Reasons {
+			if reason.Name == "database" {
+				view.State = ops.Red
+				view.Causes = append(view.Causes, ops.Cause{
+					Name: ops.CauseDatabase, State: ops.Red, Text: oneLine(reason.Text), Fix: "make the database answer and writable again; the relay goes on by itself",
+				})
+			}
+		}
+	}
 	if p.waiting != nil {
 		view.State = ops.Red
 		view.Causes = append(view.Causes, ops.Cause{

@@ -11,6 +11,7 @@ import (
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/relay"
 )
 
@@ -37,7 +38,7 @@ func (c *relayCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return a.relay(loaded, st, nil, newProbes(st, 0, nil))
+	return a.relay(loaded, st, nil, newProbes(st, ops.StatusConfig{}, nil))
 }
 
 // relay runs a relay until the command is told to stop. Hooks may be nil.

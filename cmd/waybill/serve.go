@@ -19,6 +19,7 @@ import (
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/telemetry/promwaybill"
 )
@@ -67,7 +68,7 @@ func (c *serveCmd) Run(a *app) (err error) {
 	metrics := promwaybill.NewRelay(topics)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promwaybill.NewOutbox(st, 0), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	probes := newProbes(st, loaded.Status.MaxPendingAge, a.secrets)
+	probes := newProbes(st, ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge, NoTrigger: loaded.Store.NoTrigger}, a.secrets)
 	server := &http.Server{Handler: handler(probes, registry), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelWarn)}
 	var beside sync.WaitGroup
 	beside.Go(func() {

@@ -22,7 +22,7 @@ func (c *statusCmd) Run(a *app) error {
 	defer func() { _ = st.Close() }()
 	inboxes, closeInboxes := a.openInboxes(&loaded.Config)
 	defer closeInboxes()
-	status, err := ops.ReadStatus(a.ctx, st, &ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge, Inboxes: inboxes})
+	status, err := ops.ReadStatus(a.ctx, st, &ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge, Inboxes: inboxes, CheckWrite: true, NoTrigger: loaded.Store.NoTrigger})
 	if err != nil {
 		return err
 	}
