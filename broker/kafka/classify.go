@@ -14,7 +14,7 @@ import (
 
 const (
 	hintCreateTopic = "create the topic first, with EnsureTopics or kafka-topics.sh"
-	hintDenied      = "grant this client WRITE and DESCRIBE on the topic"
+	hintDenied      = "grant this client DESCRIBE, and WRITE or READ, on the topic"
 	hintIdempotent  = "grant this client IDEMPOTENT_WRITE on the cluster"
 	hintReplicas    = "bring the replicas back: fewer are in sync than min.insync.replicas asks for"
 	hintLeader      = "look at the brokers that hold the partition's replicas"
