@@ -1,6 +1,7 @@
 package waybill
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -144,7 +145,7 @@ func Decode(r *Record) (Event, error) {
 	case FormatEnvelope:
 		err = decodeEnvelope(r, &e)
 	default:
-		err = fmt.Errorf("neither an envelope nor headers with an event id")
+		err = errors.New("neither an envelope nor headers with an event id")
 	}
 	if err == nil {
 		err = e.storable()
@@ -378,7 +379,7 @@ func parseTime(text string) (time.Time, error) {
 // storable reports what would keep a decoded event out of a store's columns.
 func (e *Event) storable() error {
 	if e.ID == "" {
-		return fmt.Errorf("the event id is empty")
+		return errors.New("the event id is empty")
 	}
 	for _, t := range e.texts() {
 		switch {

@@ -1,7 +1,7 @@
 package waybill
 
 import (
-	"fmt"
+	"errors"
 	"net/url"
 	"strings"
 )
@@ -97,7 +97,7 @@ func decodeCloudEvents(r *Record, e *Event) error {
 
 func decodeSpecVersion(_ *Event, value string) error {
 	if !strings.HasPrefix(value, "1.") {
-		return fmt.Errorf("unsupported")
+		return errors.New("unsupported")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -92,12 +93,7 @@ func (k *key) push(rows ...*row) {
 }
 
 func orderByVersion(rows []*row) {
-	slices.SortFunc(rows, func(a, b *row) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) })
 	slots := make(map[aggregate][]int)
 	for i, r := range rows {
 		if r.Event.AggregateVersion > 0 {
@@ -114,13 +110,7 @@ func orderByVersion(rows []*row) {
 			some[i] = rows[j]
 		}
 		slices.SortStableFunc(some, func(a, b *row) int {
-			switch {
-			case a.Event.AggregateVersion < b.Event.AggregateVersion:
-				return -1
-			case a.Event.AggregateVersion > b.Event.AggregateVersion:
-				return 1
-			}
-			return 0
+			return cmp.Compare(a.Event.AggregateVersion, b.Event.AggregateVersion)
 		})
 		for i, j := range at {
 			rows[j] = some[i]

@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/store"
@@ -166,23 +165,4 @@ func errorText(err error) string {
 		text = text[:limit] + "..."
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-}
-
-// A pause stops sending to the broker or to one topic.
-type pause struct {
-	active bool
-	until  time.Time
-	since  time.Time
-	times  int
-	err    error
-}
-
-func (p *pause) extend(s *scheduler, err error) time.Duration {
-	if !p.active {
-		p.active, p.since, p.times = true, now(), 0
-	}
-	wait := backoff(s.config.BackoffMin, min(s.config.BackoffMax, pauseMax), p.times)
-	p.times++
-	p.until, p.err = now().Add(wait), err
-	return wait
 }

@@ -5,6 +5,25 @@ import "time"
 // pauseMax bounds the pause of a scope: when it is back, all flows soon after.
 const pauseMax = 10 * time.Second
 
+// A pause stops sending to the broker or to one topic.
+type pause struct {
+	active bool
+	until  time.Time
+	since  time.Time
+	times  int
+	err    error
+}
+
+func (p *pause) extend(s *scheduler, err error) time.Duration {
+	if !p.active {
+		p.active, p.since, p.times = true, now(), 0
+	}
+	wait := backoff(s.config.BackoffMin, min(s.config.BackoffMax, pauseMax), p.times)
+	p.times++
+	p.until, p.err = now().Add(wait), err
+	return wait
+}
+
 // A topicPause is a topic that cannot be sent to. One of its rows is kept in
 // memory and tried when the pause ends; the others are read again afterwards,
 // so that a denied topic with any number of rows costs the others nothing.

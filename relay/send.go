@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -155,7 +156,7 @@ func (s *scheduler) publish(ctx context.Context, rows []*row, deadline time.Time
 	return errs
 }
 
-var errLeaseEnded = broker.Unavailable(broker.ScopePartition, fmt.Errorf("the lease ended before the call"), "")
+var errLeaseEnded = broker.Unavailable(broker.ScopePartition, errors.New("the lease ended before the call"), "")
 
 // call gives a publisher that does not return in time up: its records are
 // unanswered, and whatever it still sends are repetitions.

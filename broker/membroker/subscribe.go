@@ -1,6 +1,7 @@
 package membroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,11 +267,5 @@ func (g *group) leave(s *subscription) {
 }
 
 func comparePartitions(a, b broker.Partition) int {
-	if a.Topic != b.Topic {
-		if a.Topic < b.Topic {
-			return -1
-		}
-		return 1
-	}
-	return int(a.ID) - int(b.ID)
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
 }
