@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/waybillhq/waybill"
@@ -15,8 +17,9 @@ import (
 //	kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?tls=true&mechanism=PLAIN
 //
 // USER and PASSWORD are optional, and so are the parameters: tls ("true" or
-// "false"), mechanism (of [SASL]) and compression. Its errors do not show the
-// line, because of the password.
+// "false"), ca (a file with the authorities to trust instead of the system's,
+// which implies tls), mechanism (of [SASL]) and compression. Its errors do not
+// show the line, because of the password.
 func ParseURL(text string) (*Config, error) {
 	fail := func(err error) (*Config, error) {
 		return nil, &waybill.Error{Op: "read the URL of kafka", Err: err, Hint: "write kafka://HOST:PORT,HOST:PORT"}
@@ -41,8 +44,14 @@ func ParseURL(text string) (*Config, error) {
 	}
 	for name, values := range parameters {
 		switch value := values[len(values)-1]; {
+		case name == "ca":
+			if c.TLS, err = trusting(value); err != nil {
+				return fail(err)
+			}
 		case name == "tls" && value == "true":
-			c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+			if c.TLS == nil {
+				c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+			}
 		case name == "tls" && value == "false":
 		case name == "mechanism" && c.SASL != nil:
 			c.SASL.Mechanism = value
@@ -56,4 +65,16 @@ func ParseURL(text string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+func trusting(file string) (*tls.Config, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities to trust: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
 }

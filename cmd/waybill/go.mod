@@ -11,6 +11,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/waybillhq/waybill v0.0.0
+	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
@@ -40,11 +41,15 @@ require (
 	github.com/nats-io/nkeys v0.4.17 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/twmb/franz-go v1.22.3 // indirect
+	github.com/twmb/franz-go/pkg/kadm v1.20.0 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
@@ -58,6 +63,7 @@ require (
 
 replace (
 	github.com/waybillhq/waybill => ../..
+	github.com/waybillhq/waybill/broker/kafka => ../../broker/kafka
 	github.com/waybillhq/waybill/broker/natsjs => ../../broker/natsjs
 	github.com/waybillhq/waybill/store/postgres => ../../store/postgres
 	github.com/waybillhq/waybill/store/sqlite => ../../store/sqlite

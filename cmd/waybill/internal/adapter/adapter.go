@@ -38,6 +38,7 @@ var stores = map[string]func(context.Context, config.Store) (Store, error){
 var brokers = map[string]func(context.Context, config.Broker, *slog.Logger) (Broker, error){
 	"nats":     openNATS,
 	"embedded": openEmbedded,
+	"kafka":    openKafka,
 }
 
 // CreateStore opens the store that is configured, making its file if it is

@@ -63,7 +63,7 @@ type Names struct {
 
 // Broker says where events go.
 type Broker struct {
-	Kind       string `yaml:"kind"` // "nats" or "embedded"
+	Kind       string `yaml:"kind"` // "nats", "kafka" or "embedded"
 	URL        string `yaml:"url" secret:"url"`
 	URLFile    string `yaml:"url_file" path:"file"`
 	Dir        string `yaml:"dir" path:"dir"` // embedded: where its streams are kept
