@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -74,11 +76,31 @@ func fail(stderr io.Writer, secrets []string, err error) int {
 	case errors.Is(err, errFindings):
 		return exitFindings
 	}
-	fmt.Fprintln(stderr, "waybill:", config.Redact(err.Error(), secrets))
-	if errors.As(err, &usage) || errors.As(err, &settings) {
+	mistaken := errors.As(err, &usage) || errors.As(err, &settings)
+	text := config.Redact(err.Error(), secrets)
+	if !mistaken {
+		// One line for one failure, whatever a library made of it; several
+		// mistakes in a file have a line each.
+		text = flat(text)
+	}
+	for line := range strings.Lines(text) {
+		fmt.Fprintln(stderr, "waybill:", strings.TrimRight(line, "\n"))
+	}
+	if mistaken {
 		return exitUsage
 	}
 	return exitError
+}
+
+// flat joins the lines of a text, each once.
+func flat(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // untilSignal ends the context at the first SIGINT or SIGTERM. The second one

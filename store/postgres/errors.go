@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -63,9 +65,22 @@ func failure(op, key string, err error) error {
 			wrapped.Err = fmt.Errorf("%w: %w", store.ErrNoSchema, err)
 		}
 	case errors.As(err, &unreachable):
-		wrapped.Hint = "check that the server runs and that the DSN names its host and port"
+		wrapped.Hint = connectHint(err)
 	}
 	return wrapped
+}
+
+// connectHint tells a server that does not answer from one that answers, and
+// with which TLS does not come about.
+func connectHint(err error) string {
+	var unverified *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unverified):
+		return "the server's certificate cannot be verified: name the authority's file by sslrootcert in the DSN, and the host as the certificate has it"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "the DSN demands TLS, which the server does not offer: switch ssl on there, or set sslmode in the DSN"
+	}
+	return "check that the server runs and that the DSN names its host and port"
 }
 
 func codeOf(err error) string {
