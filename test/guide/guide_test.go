@@ -45,13 +45,13 @@ func TestPagesWork(t *testing.T) {
 func newReader(t *testing.T, root string) *reader {
 	t.Helper()
 	dir := t.TempDir()
-	bin, web, nats := filepath.Join(dir, "bin"), freePort(t), freePort(t)
+	bin, web, probes, nats := filepath.Join(dir, "bin"), freePort(t), freePort(t), freePort(t)
 	return &reader{
 		t: t, root: root, dir: dir, state: filepath.Join(dir, "pwd"),
 		env: append(os.Environ(), "GOBIN="+bin, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir,
 			"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+goEnv(t, "GOPATH"),
-			"WAYBILL_BROKER_PORT="+nats, "NATS_URL=nats://127.0.0.1:"+nats),
-		replace: strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+web),
+			"WAYBILL_BROKER_PORT="+nats, "WAYBILL_BROKER_URL=nats://127.0.0.1:"+nats, "NATS_URL=nats://127.0.0.1:"+nats),
+		replace: strings.NewReplacer("127.0.0.1:8080", "127.0.0.1:"+web, "127.0.0.1:9464", "127.0.0.1:"+probes),
 	}
 }
 
