@@ -122,6 +122,8 @@ func (b *Broker) classify(err error, record *waybill.Record, sent bool, trouble 
 		return broker.Unknown(at)
 	case refusal(err):
 		return broker.Retryable(fmt.Errorf("record %s: %w", record.EventID, at))
+	case sent && trouble != nil:
+		return broker.Unknown(fmt.Errorf("topic %s: no answer before the connection was lost: %w", record.Topic, trouble))
 	case sent || matches(err, noAnswers):
 		return broker.Unknown(at)
 	case trouble != nil:

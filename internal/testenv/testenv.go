@@ -50,6 +50,13 @@ func Kafka4SASL(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_TEST_KAFKA4_SASL", "kafka4", "Apache Kafka 4 with SASL")
 }
 
+// Kafka4Jars returns the folder of jars from which a test may start a Kafka of
+// its own, which it can stop and kill.
+func Kafka4Jars(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_ENV_KAFKA4_JARS", "kafka4", "jars of Apache Kafka 4")
+}
+
 func lookup(tb testing.TB, variable, name, product string) string {
 	tb.Helper()
 	if value := os.Getenv(variable); value != "" {
