@@ -1,33 +1,56 @@
 package inbox
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/waybillhq/waybill/store"
 )
 
+// State is a processor's health in one word.
+type State string
+
 // The states of [Health].
 const (
-	Green  = "green"
-	Yellow = "yellow" // it works, and a person should look
-	Red    = "red"    // it does not work, or not yet
+	Green  State = "green"
+	Yellow State = "yellow" // it works, and a person should look
+	Red    State = "red"    // it does not work, or not yet
 )
+
+// Reason is why the state is not green.
+type Reason struct {
+	Name  string    `json:"name"` // "database", "broker", "paused", "dead", ...
+	Text  string    `json:"text"`
+	Since time.Time `json:"since,omitzero"` // by this process's clock; zero where that is not known
+}
 
 // Health is how a processor fares.
 type Health struct {
-	State   string
-	Reasons []string // empty when green
-	Running bool
-	Paused  bool
+	State   State    `json:"state"`
+	Reasons []Reason `json:"reasons,omitempty"` // empty when green
+	Running bool     `json:"running"`
+	Paused  bool     `json:"paused"`
 	// OldestUnconsumed is the time since the broker stored the oldest record
 	// that was received and is not settled; 0 when there is none.
-	OldestUnconsumed time.Duration
+	OldestUnconsumed time.Duration `json:"oldest_unconsumed_ns"`
 	// Held is what the group holds, as counted last.
-	Held store.HeldCounts
+	Held store.HeldCounts `json:"-"`
+}
+
+func (h Health) String() string {
+	texts := make([]string, len(h.Reasons))
+	for i, reason := range h.Reasons {
+		texts[i] = reason.Name + ": " + reason.Text
+	}
+	if len(texts) == 0 {
+		return string(h.State)
+	}
+	return fmt.Sprintf("%s (%s)", h.State, strings.Join(texts, "; "))
 }
 
 // complaintEvery is the time between two log lines about one trouble.
@@ -56,8 +79,9 @@ type condition struct {
 }
 
 type trouble struct {
-	err  error
-	said time.Time
+	err   error
+	since time.Time
+	said  time.Time
 }
 
 func newCondition(log *slog.Logger, events *Events) *condition {
@@ -69,7 +93,7 @@ func (c *condition) complain(source string, err error) {
 	c.mu.Lock()
 	t := c.troubles[source]
 	if t == nil {
-		t = &trouble{}
+		t = &trouble{since: now()}
 		c.troubles[source] = t
 	}
 	t.err = err
@@ -112,31 +136,31 @@ func (p *Processor[TX]) Health() Health {
 	if !c.oldest.IsZero() {
 		h.OldestUnconsumed = max(now().Sub(c.oldest), 0)
 	}
-	worse := func(state, format string, args ...any) {
+	worse := func(state State, reason Reason) {
 		if h.State != Red {
 			h.State = state
 		}
-		h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
+		h.Reasons = append(h.Reasons, reason)
 	}
 	switch {
 	case !c.running:
-		worse(Red, "not running")
+		worse(Red, Reason{Name: "stopped", Text: "the processor does not run"})
 	case !c.ready && len(c.troubles) == 0:
-		worse(Red, "starting")
+		worse(Red, Reason{Name: "starting", Text: "the processor has not joined its group yet"})
 	}
 	for source, t := range c.troubles {
+		state := Red
 		if source == troublePosition {
-			worse(Yellow, "%s: %v", source, t.err)
-		} else {
-			worse(Red, "%s: %v", source, t.err)
+			state = Yellow
 		}
+		worse(state, Reason{Name: source, Text: t.err.Error(), Since: t.since})
 	}
 	if paused {
-		worse(Red, "paused: the handler failed for %d keys in a row", failing)
+		worse(Red, Reason{Name: "paused", Text: fmt.Sprintf("the handler failed for %d keys in a row", failing)})
 	}
 	if c.held.Dead > 0 {
-		worse(Yellow, "%d dead events", c.held.Dead)
+		worse(Yellow, Reason{Name: "dead", Text: fmt.Sprintf("%d events are DEAD: retry or skip them", c.held.Dead)})
 	}
-	slices.Sort(h.Reasons)
+	slices.SortFunc(h.Reasons, func(a, b Reason) int { return cmp.Compare(a.Name, b.Name) })
 	return h
 }

@@ -107,7 +107,7 @@ func TestScheduleEndsDead(t *testing.T) {
 				if row.FirstErr != "boom k/1" || row.LastErr != "boom k/1" {
 					t.Errorf("errors of the dead event: %q, %q", row.FirstErr, row.LastErr)
 				}
-				if h := run.Health(); h.State != Yellow || h.Held.Dead != 1 {
+				if h := run.Health(); h.State != Yellow || h.Held.Dead != 1 || h.String() != "yellow (dead: 1 events are DEAD: retry or skip them)" {
 					t.Errorf("health with a dead event: %+v", h)
 				}
 				r.publish(ev("k", 3))
