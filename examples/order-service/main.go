@@ -134,5 +134,5 @@ func serve(ctx context.Context, address string, handler http.Handler, workers ..
 	stopWork()
 	wg.Wait()
 	slog.Info("order service stopped")
-	return errors.Join(append(failed, err)...)
+	return errors.Join(err, errors.Join(failed...))
 }
