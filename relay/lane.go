@@ -15,11 +15,13 @@ type lane struct {
 	expired  bool      // the deadline passed; a renewal may still save it
 	busy     int       // rows in flight or being written
 
-	// The lane is read in passes: from base, through as many reads as it takes,
-	// to the queue's end.
+	// The lane is read in passes: from base, or in a short pass from seen, through
+	// as many reads as it takes, to the queue's end.
 	base     int64 // ids <= base are closed and were looked at
+	seen     int64 // the greatest id that was looked at
 	pos      int64 // ids <= pos were looked at in this pass
 	inPass   bool
+	short    bool
 	frontier int64 // closed when the pass began; base when it ends
 }
 
@@ -33,19 +35,27 @@ const (
 
 // restart makes the next read begin at the lane's lowest id.
 func (l *lane) restart(epoch uint64) {
-	l.base, l.pos, l.inPass, l.epoch = 0, 0, false, epoch
+	l.base, l.seen, l.pos, l.inPass, l.epoch = 0, 0, 0, false, epoch
 }
 
-func (l *lane) cursor(closed int64) store.LaneCursor {
+// cursor begins a pass where none is under way. A short one finds what is new
+// and passes over what a transaction that began before committed since.
+func (l *lane) cursor(closed int64, short bool) store.LaneCursor {
 	if !l.inPass {
-		l.inPass, l.pos, l.frontier = true, l.base, closed
+		l.inPass, l.pos, l.frontier, l.short = true, l.base, closed, short
+		if short {
+			l.pos = max(l.base, l.seen)
+		}
 	}
 	return store.LaneCursor{Lane: l.Lane, After: l.pos}
 }
 
 func (l *lane) endPass() {
 	l.inPass = false
-	l.base = max(l.base, l.frontier)
+	l.seen = max(l.seen, l.pos)
+	if !l.short {
+		l.base = max(l.base, l.frontier)
+	}
 }
 
 // A horizon follows the store's frontier: which ids can no longer appear.

@@ -19,6 +19,7 @@ type readState struct {
 	load      bool   // some lanes' held keys are not known
 	first     int    // the lane to begin the next walk with
 	hotAt     time.Time
+	fullAt    time.Time // the lanes' passes are short until then
 	dueAt     time.Time
 	dueLimit  int // rows of one read of what is due
 	sweepAt   time.Time
@@ -41,6 +42,7 @@ type readResult struct {
 	began    time.Time
 	took     time.Duration
 	lanes    []store.LaneCursor // of readHot, in order
+	short    bool               // passes that this readHot began are short
 	ids      []int              // of readDue and readHeld
 	limit    int                // of readDue
 	key      *key
@@ -55,6 +57,8 @@ const (
 	horizonEvery = 50 * time.Millisecond
 	keyReadLimit = 500
 	maxDueLimit  = 1 << 20
+	slowPass     = 10 * time.Millisecond
+	fullEvery    = 10 * time.Second // at least
 )
 
 func (r *readState) wakeUp() { r.hotAt, r.pause = time.Time{}, 0 }
@@ -119,8 +123,9 @@ func (s *scheduler) startRead(ctx context.Context) {
 	case s.room() > 0 && !at.Before(r.hotAt):
 		r.keyTurn = true
 		result.kind = readHot
+		result.short = at.Before(r.fullAt)
 		for _, id := range s.laneIDs(func(l *lane) bool { return l.state == active }) {
-			result.lanes = append(result.lanes, s.lanes[id].cursor(s.horizon.closed))
+			result.lanes = append(result.lanes, s.lanes[id].cursor(s.horizon.closed, result.short))
 		}
 	default:
 		return
@@ -268,6 +273,7 @@ func (s *scheduler) onHot(result *readResult) {
 			l.endPass()
 		}
 	}
+	r.paceFull(result, cut)
 	if f := result.frontier; f != nil {
 		// Where events are deleted on confirmation the greatest id falls all the
 		// time; ids that begin anew are then left to the sweep.
@@ -295,6 +301,16 @@ func (s *scheduler) onHot(result *readResult) {
 	default:
 		r.pause = min(r.pause*2, s.config.PollIdle)
 		r.hotAt = now().Add(r.pause)
+	}
+}
+
+// Under a transaction that stays open the lanes' cursors stand still, and the
+// index above them fills with what was settled and cannot be vacuumed: a full
+// pass takes ever longer. It then gets a tenth of the time, and short passes
+// between find what is new.
+func (r *readState) paceFull(result *readResult, cut bool) {
+	if !result.short && !cut && result.took > slowPass {
+		r.fullAt = now().Add(min(9*result.took, fullEvery))
 	}
 }
 

@@ -66,4 +66,24 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.append(events("k", 1, 3)...)
 		e.settled()
 	})
+
+	each(t, h, "slow reads miss neither new events nor late ones", func(e *env[TX]) {
+		if h.SerialWriters {
+			t.Skip("no transaction can commit a lower id late")
+		}
+		e.append(event("first", 1))
+		e.relay(nil)
+		e.settled()
+		late := e.begin()
+		e.add(late, event("k", 6)) // in the same lane, with a lower id
+		e.store.dawdle(30*time.Millisecond, "fetch")
+		for n := range 5 {
+			e.append(event("k", n+1))
+			e.untilStatus(fmt.Sprintf("k-%d", n+1), store.StatusSent)
+		}
+		e.commit(late)
+		e.untilStatus("k-6", store.StatusSent)
+		e.settled()
+		e.inOrder(true, events("k", 1, 6)...)
+	})
 }
