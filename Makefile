@@ -53,6 +53,10 @@ release-check: ## tag the last commit in a clone and use its modules as users do
 sql: ## write docs/sql, the catalogue of every statement, from the stores' sources
 	@$(GO) test -count 1 -timeout 2m -run '^TestCatalogue$$' ./internal/lint -update
 
+.PHONY: docs
+docs: ## write docs/cli.md, docs/config.md and docs/cli-json.md from the command's sources
+	@$(GO) test -count 1 -timeout 2m -run 'Reference$$' ./cmd/waybill -update
+
 .PHONY: fmt
 fmt: $(GOFUMPT) ## format all Go code
 	@$(GOFILES) | xargs $(GOFUMPT) -w

@@ -8,7 +8,7 @@ import (
 // Cause is one thing that is wrong, and what to do about it. Its JSON form is
 // stable.
 type Cause struct {
-	Name  string `json:"name"`  // one of the Cause constants
+	Name  string `json:"name"`  // no-relay, broker-away, dead-events, ...: each has a page in the runbook
 	State string `json:"state"` // Yellow or Red
 	Text  string `json:"text"`
 	Fix   string `json:"fix"` // the next command, or what to look at

@@ -40,15 +40,27 @@ func TestHeldVerbsDecideByState(t *testing.T) {
 		audited  []string
 		consumed bool
 	}{
-		{"retry", func(v *Held) ([]store.Result, error) { return v.Retry(t.Context(), annasWish, "inventory", ids...) },
+		{
+			"retry", func(v *Held) ([]store.Result, error) { return v.Retry(t.Context(), annasWish, "inventory", ids...) },
 			[]string{"dead: retried", "retry: retried", "blocked: behind another", "waiting: waits", "nope: not held"},
-			`{"group":"inventory","state":"RETRY","attempts":0}`, []string{"retry", "dead"}, false},
-		{"release", func(v *Held) ([]store.Result, error) { return v.Release(t.Context(), annasWish, "inventory", ids...) },
+			`{"group":"inventory","state":"RETRY","attempts":0}`,
+			[]string{"retry", "dead"},
+			false,
+		},
+		{
+			"release", func(v *Held) ([]store.Result, error) { return v.Release(t.Context(), annasWish, "inventory", ids...) },
 			[]string{"dead: released", "retry: released", "blocked: behind another", "waiting: released", "nope: not held"},
-			`{"group":"inventory","state":"RETRY","attempts":5}`, []string{"waiting", "retry", "dead"}, false},
-		{"skip", func(v *Held) ([]store.Result, error) { return v.Skip(t.Context(), annasWish, "inventory", ids...) },
+			`{"group":"inventory","state":"RETRY","attempts":5}`,
+			[]string{"waiting", "retry", "dead"},
+			false,
+		},
+		{
+			"skip", func(v *Held) ([]store.Result, error) { return v.Skip(t.Context(), annasWish, "inventory", ids...) },
 			[]string{"dead: skipped", "retry: skipped", "blocked: skipped", "waiting: skipped", "nope: not held"},
-			`{"group":"inventory","outcome":"skipped"}`, []string{"waiting", "blocked", "retry", "dead"}, true},
+			`{"group":"inventory","outcome":"skipped"}`,
+			[]string{"waiting", "blocked", "retry", "dead"},
+			true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := heldDesk(t)

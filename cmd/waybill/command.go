@@ -31,6 +31,9 @@ type cli struct {
 	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+
+	Completion completionCmd `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }
 
 // app is what commands share.

@@ -43,14 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	var cli cli
 	code := -1
-	parser, err := kong.New(&cli,
-		kong.Name("waybill"),
-		kong.Description("Events from a database to a broker, in order, once in effect. Start with: waybill demo"),
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(c int) { code = c }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.UsageOnError(),
-	)
+	parser, err := newParser(&cli, stdout, stderr, func(c int) { code = c })
 	if err != nil {
 		return fail(stderr, nil, err)
 	}
@@ -62,8 +55,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, nil, usageError{err})
 	}
 	app := &app{ctx: ctx, cli: &cli, stdout: stdout, stderr: stderr, screen: newScreen(stdout)}
-	err = kctx.Run(app)
+	err = kctx.Run(app, parser)
 	return fail(stderr, app.secrets, err)
+}
+
+func newParser(cli *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(
+		cli,
+		kong.Name("waybill"),
+		kong.Description("Events from a database to a broker, in order, once in effect. Start with: waybill demo"),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.UsageOnError(),
+	)
 }
 
 // fail prints an error, redacted, and returns the exit code for it.

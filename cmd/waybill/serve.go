@@ -55,7 +55,7 @@ func (c *serveCmd) Run(a *app) (err error) {
 	if c.Listen != "" {
 		address = c.Listen
 	}
-	listener, err := listen(address)
+	listener, err := listen(a.ctx, address)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (c *serveCmd) Run(a *app) (err error) {
 }
 
 // listen tells what to do about an address that is taken.
-func listen(address string) (net.Listener, error) {
-	listener, err := net.Listen("tcp", address)
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	hint := "give another address by serve.listen or --listen"
 	switch {
 	case err == nil:
