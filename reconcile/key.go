@@ -158,10 +158,14 @@ func (k Key) String() string {
 type Range struct {
 	From *Key // included
 	To   *Key // not included
+	only *Key // this key alone
 }
 
 // Contains reports whether a key lies in the range.
 func (r Range) Contains(key Key) bool {
+	if r.only != nil {
+		return r.only.Compare(key) == 0
+	}
 	return (r.From == nil || r.From.Compare(key) <= 0) && (r.To == nil || key.Compare(*r.To) < 0)
 }
 

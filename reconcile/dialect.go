@@ -1,0 +1,197 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Dialect is how a database wants its statements.
+type Dialect string
+
+// The dialects.
+const (
+	SQLite   Dialect = "sqlite"
+	Postgres Dialect = "postgres"
+	MySQL    Dialect = "mysql"
+	MariaDB  Dialect = "mariadb"
+)
+
+func (d Dialect) known() bool {
+	return d == SQLite || d == Postgres || d == MySQL || d == MariaDB
+}
+
+func (d Dialect) family() Dialect {
+	if d == MariaDB {
+		return MySQL
+	}
+	return d
+}
+
+// quote makes any text a name.
+func (d Dialect) quote(name string) string {
+	if d.family() == MySQL {
+		return "`" + strings.ReplaceAll(name, "`", "``") + "`"
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
+
+func (d Dialect) table(t *Table) string {
+	if t.Schema != "" {
+		return d.quote(t.Schema) + "." + d.quote(t.Table)
+	}
+	return d.quote(t.Table)
+}
+
+// order returns the expression that sorts a key column as [Key.Compare] does.
+// Text in another collation, or kept in another form, is converted row by
+// row; an index on the expression makes that cheap.
+func (d Dialect) order(column string, kind KeyKind, stored Stored) string {
+	switch d.family() {
+	case Postgres:
+		switch {
+		case kind == KeyInteger && stored == StoredText:
+			return "CAST(" + column + " AS NUMERIC)"
+		case kind == KeyUUID && stored == StoredText:
+			return "LOWER(" + column + `) COLLATE "C"`
+		case kind == KeyText:
+			return column + ` COLLATE "C"`
+		}
+	case MySQL:
+		switch {
+		case kind == KeyInteger && stored == StoredText:
+			return "CAST(" + column + " AS DECIMAL(20, 0))"
+		case kind == KeyUUID && stored != StoredBinary:
+			return "CAST(LOWER(" + column + ") AS BINARY)"
+		case kind == KeyText:
+			return "CAST(CONVERT(" + column + " USING utf8mb4) AS BINARY)"
+		}
+	case SQLite:
+		switch {
+		case kind == KeyInteger && stored == StoredText:
+			return "CAST(" + column + " AS INTEGER)"
+		case kind == KeyUUID && stored != StoredBinary:
+			return "LOWER(" + column + ")"
+		case kind == KeyText:
+			return column + " COLLATE BINARY"
+		}
+	}
+	return column
+}
+
+// param returns a part of a key as the column's statement wants it.
+func (d Dialect) param(part any, kind KeyKind, stored Stored) any {
+	switch {
+	case kind == KeyUUID && stored == StoredBinary:
+		return uuidBytes(part.(string))
+	case d.family() == MySQL && (kind == KeyText || kind == KeyUUID):
+		return []byte(part.(string))
+	}
+	if n, ok := part.(uint64); ok && d.family() != MySQL {
+		return fmt.Sprint(n)
+	}
+	return part
+}
+
+// statement collects a statement and its parameters.
+type statement struct {
+	dialect Dialect
+	text    strings.Builder
+	args    []any
+}
+
+func (s *statement) add(format string, args ...any) *statement {
+	fmt.Fprintf(&s.text, format, args...)
+	return s
+}
+
+// bind adds a parameter and returns its placeholder.
+func (s *statement) bind(value any) string {
+	s.args = append(s.args, value)
+	if s.dialect == Postgres {
+		return fmt.Sprintf("$%d", len(s.args))
+	}
+	return "?"
+}
+
+// keys are the key columns of one table.
+type keys struct {
+	dialect Dialect
+	columns []string // quoted
+	kinds   []KeyKind
+	stored  []Stored
+}
+
+func (d Dialect) keys(t *Table, kinds []KeyKind) keys {
+	k := keys{dialect: d, kinds: kinds, stored: t.KeyStored}
+	for _, name := range t.Key {
+		k.columns = append(k.columns, d.quote(name))
+	}
+	return k
+}
+
+func (k keys) order(i int) string {
+	return k.dialect.order(k.columns[i], k.kinds[i], k.stored[i])
+}
+
+func (k keys) orderBy() string {
+	terms := make([]string, len(k.columns))
+	for i := range k.columns {
+		terms[i] = k.order(i)
+	}
+	return strings.Join(terms, ", ")
+}
+
+// where limits a statement to a range. A row without a whole key is no row.
+func (k keys) where(s *statement, r Range) {
+	for i, column := range k.columns {
+		if i == 0 {
+			s.add(" WHERE ")
+		} else {
+			s.add(" AND ")
+		}
+		s.add("%s IS NOT NULL", column)
+	}
+	if r.only != nil {
+		for i := range k.columns {
+			if k.kinds[i] == KeyText { // implied, and any index on the column serves it
+				s.add(" AND %s = %s", k.columns[i], s.bind(r.only.parts[i]))
+			}
+			s.add(" AND %s = %s", k.order(i), s.bind(k.param(*r.only, i)))
+		}
+		return
+	}
+	if r.From != nil {
+		k.compare(s, *r.From, ">", ">=")
+	}
+	if r.To != nil {
+		k.compare(s, *r.To, "<", "<")
+	}
+}
+
+// compare writes the comparison with a key, part by part: not every planner
+// uses an index for a comparison of pairs. The first term lets it do so.
+func (k keys) compare(s *statement, key Key, strict, lastly string) {
+	if len(k.columns) > 1 {
+		s.add(" AND %s %s= %s", k.order(0), strict, s.bind(k.param(key, 0)))
+	}
+	s.add(" AND (")
+	for i := range k.columns {
+		if i > 0 {
+			s.add(" OR ")
+		}
+		s.add("(")
+		for j := range i {
+			s.add("%s = %s AND ", k.order(j), s.bind(k.param(key, j)))
+		}
+		operator := strict
+		if i == len(k.columns)-1 {
+			operator = lastly
+		}
+		s.add("%s %s %s)", k.order(i), operator, s.bind(k.param(key, i)))
+	}
+	s.add(")")
+}
+
+func (k keys) param(key Key, i int) any {
+	return k.dialect.param(key.parts[i], k.kinds[i], k.stored[i])
+}

@@ -1,0 +1,147 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// The events of one key that are kept in memory, from either end, and how many
+// of them with their content: beyond that only versions and states matter.
+const (
+	keptEvents   = 5000
+	keptContents = 64
+)
+
+// OutboxLog returns the log of a check over the outbox of this module: the
+// events of one aggregate type, keyed by tenant and aggregate id if the check's
+// key has two parts, else by the id alone. Columns are compared with members of
+// the payload.
+func OutboxLog(database, aggregateType string, names store.Names, key []KeyPart) *Log {
+	names = names.WithDefaults()
+	log := &Log{
+		Table: Table{
+			Database: database, Schema: names.Schema, Table: names.Status, Key: []string{"aggregate_id"},
+			Version: "aggregate_version", EventID: "event_id", Where: map[string]string{"aggregate_type": aggregateType},
+		},
+		State: "status", Queued: "queued", CreatedAt: "created_at", SentAt: "published_at", Type: "event_type", Payload: "payload",
+	}
+	if len(key) == 2 {
+		log.Key = []string{"tenant_id", "aggregate_id"}
+	}
+	for _, part := range key[max(0, len(key)-len(log.Key)):] {
+		stored := StoredNative
+		if part.Type == KeyInteger || part.Type == KeyUUID {
+			stored = StoredText
+		}
+		log.KeyStored = append(log.KeyStored, stored)
+	}
+	return log
+}
+
+// eventRows reads the log of a range and groups it by key.
+func (t *tables) eventRows(ctx context.Context, q queryer, r Range) ([]Keyed[[]Event], error) {
+	log, d := t.check.Log, t.log.Dialect
+	s := &statement{dialect: d}
+	k := d.keys(&log.Table, t.kinds)
+	p := projection{dialect: d, columns: slices.Clone(k.columns)}
+	at := eventColumns{
+		version: p.take(log.Version), id: p.take(log.EventID), state: p.take(log.State), queued: p.take(log.Queued),
+		created: p.take(log.CreatedAt), sent: p.take(log.SentAt), kind: p.take(log.Type), payload: p.take(log.Payload),
+		values: make([]int, len(t.check.Compare)),
+	}
+	for i := range at.values {
+		at.values[i] = -1
+		if log.Payload == "" {
+			at.values[i] = p.take(t.check.Compare[i].in(t.check.Compare[i].Log))
+		}
+	}
+	s.add("SELECT %s FROM %s", strings.Join(p.columns, ", "), d.table(&log.Table))
+	k.where(s, r)
+	filter(s, &log.Table)
+	s.add(" ORDER BY %s, %s", k.orderBy(), d.quote(log.Version))
+	for _, name := range []string{log.CreatedAt, log.EventID} {
+		if name != "" {
+			s.add(", %s", d.quote(name))
+		}
+	}
+	var grouped []Keyed[[]Event]
+	err := scan(ctx, q, s, func(types []column, got []any) error {
+		key, err := NewKey(t.kinds, got[:len(t.kinds)])
+		if err != nil {
+			return err
+		}
+		e, err := t.event(types, got, &at)
+		if err != nil {
+			return fmt.Errorf("key %s: %w", key, err)
+		}
+		if n := len(grouped); n == 0 || grouped[n-1].Key.Compare(key) != 0 {
+			grouped = append(grouped, Keyed[[]Event]{Key: key})
+		}
+		group := &grouped[len(grouped)-1].Item
+		*group = append(*group, e)
+		if n := len(*group); n > keptContents {
+			(*group)[n-1-keptContents].Values = nil
+		}
+		if len(*group) > 2*keptEvents+keptContents { // the middle says least
+			*group = slices.Delete(*group, keptEvents, keptEvents+keptContents)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	return grouped, nil
+}
+
+// eventColumns are the positions of an event's columns, -1 for none.
+type eventColumns struct {
+	version, id, state, queued, created, sent, kind, payload int
+	values                                                   []int
+}
+
+func (t *tables) event(types []column, got []any, at *eventColumns) (Event, error) {
+	log := t.check.Log
+	e := Event{ID: textAt(got, at.id), Word: textAt(got, at.state), CreatedAt: timeAt(types, got, at.created), SentAt: timeAt(types, got, at.sent)}
+	var err error
+	if e.Version, err = versionOf(got[at.version]); err != nil {
+		return e, err
+	}
+	if e.ID == "" {
+		e.ID = "the event"
+	}
+	e.State = log.state(e.Word)
+	if e.State == StatePending && at.queued >= 0 && !markAt(types, got, at.queued) {
+		e.State = StateUnqueued
+	}
+	e.Delete = at.kind >= 0 && slices.Contains(log.Deletes, textAt(got, at.kind))
+	e.Values = make([]Value, len(at.values))
+	if at.payload < 0 {
+		for i, position := range at.values {
+			e.Values[i] = t.valueAt(types, got, position, i)
+		}
+		return e, nil
+	}
+	if len(at.values) == 0 || e.Delete {
+		return e, nil
+	}
+	document, err := decodeJSON([]byte(textAt(got, at.payload)))
+	for i := range at.values {
+		c := &t.check.Compare[i]
+		path := c.in(c.Log)
+		if path == "" {
+			continue
+		}
+		if err != nil { // not comparable, and different from whatever the row has
+			e.Values[i] = Value{kind: KindText, text: "(the payload is no JSON)", raw: "(the payload is no JSON)"}
+			continue
+		}
+		if node, found := lookup(document, path); found {
+			e.Values[i] = documentValue(node, t.as(column{digits: -1}, i))
+		}
+	}
+	return e, nil
+}

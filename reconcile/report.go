@@ -1,0 +1,232 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is the outcome of a run. Its JSON is stable: fields may be added.
+type Report struct {
+	Check       string        `json:"check"`
+	StartedAt   time.Time     `json:"started_at"`
+	FinishedAt  time.Time     `json:"finished_at"`
+	Differences int           `json:"differences"` // findings that are neither IN_FLIGHT nor UNVERIFIED
+	InFlight    int           `json:"in_flight"`
+	Unverified  int           `json:"unverified"`
+	Counts      map[Class]int `json:"counts"`
+	Findings    []Finding     `json:"findings"`          // by class, then key
+	LeftOut     int           `json:"findings_left_out"` // counted, but not listed
+	Healed      int           `json:"healed"`            // seen, and gone when looked at again
+	Unconfirmed int           `json:"unconfirmed"`       // too many to look at again
+	Keys        int64         `json:"keys"`              // different ones over all arms
+	Rows        RowCounts     `json:"rows"`              // read, by arm
+	Coverage    Coverage      `json:"coverage"`          //
+	Normalised  []Normalised  `json:"normalised"`        // what was equal only by value
+	Blind       []string      `json:"blind,omitempty"`   // what the check cannot see
+	Split       bool          `json:"split,omitempty"`   // row and log were not read in one snapshot
+}
+
+// RowCounts counts rows by arm.
+type RowCounts struct {
+	Write int64 `json:"write"`
+	Log   int64 `json:"log"`
+	Read  int64 `json:"read"`
+}
+
+// Coverage says how much of the keys was compared.
+type Coverage struct {
+	Complete bool          `json:"complete"`
+	Ranges   int           `json:"ranges"`
+	Failed   []FailedRange `json:"failed"`
+}
+
+// FailedRange is a range, or one key, that could not be read.
+type FailedRange struct {
+	Range string `json:"range"`
+	Error string `json:"error"`
+}
+
+// Normalised counts equal values that did not look the same.
+type Normalised struct {
+	Column string `json:"column"`
+	How    string `json:"how"`
+	Count  int    `json:"count"`
+}
+
+type note struct{ column, how string }
+
+// Finding is a verdict as a report shows it.
+type Finding struct {
+	Class       Class        `json:"class"`
+	Key         string       `json:"key"`
+	Side        Side         `json:"side,omitempty"`
+	Detail      string       `json:"detail"`
+	Causes      []Cause      `json:"causes"`
+	Missing     int64        `json:"missing,omitempty"`
+	Differences []Difference `json:"differences,omitempty"`
+	Row         *RowView     `json:"row,omitempty"`
+	Event       *EventView   `json:"event,omitempty"` // the latest
+	SentEvent   *EventView   `json:"sent_event,omitempty"`
+	ReadModel   *RowView     `json:"read_model,omitempty"`
+	Next        string       `json:"next"` // what to do about it
+
+	order string // sorts as the key does
+}
+
+// RowView is a row as a report shows it.
+type RowView struct {
+	Version   int64            `json:"version"`
+	EventID   string           `json:"event_id,omitempty"`
+	UpdatedAt *time.Time       `json:"updated_at,omitempty"`
+	Values    map[string]Value `json:"values,omitempty"`
+}
+
+// EventView is an event as a report shows it.
+type EventView struct {
+	ID        string           `json:"event_id"`
+	Version   int64            `json:"version"`
+	State     State            `json:"state"`
+	CreatedAt *time.Time       `json:"created_at,omitempty"`
+	Values    map[string]Value `json:"values,omitempty"`
+}
+
+func (e *Engine) newReport() *Report {
+	r := &Report{Check: e.check.Name, StartedAt: e.clock.Now(), Findings: []Finding{}, Counts: make(map[Class]int), Blind: e.check.blind(), Normalised: []Normalised{}}
+	r.Coverage.Failed = []FailedRange{}
+	r.Split = e.check.Split && e.check.Write != nil && e.check.Log != nil && e.check.Write.Database != e.check.Log.Database
+	for _, class := range Classes {
+		r.Counts[class] = 0
+	}
+	return r
+}
+
+// add lists and counts a candidate's verdicts.
+func (r *Report) add(c *candidate, check *Check) {
+	for _, v := range []*Verdict{c.write, c.read} {
+		if v == nil {
+			continue
+		}
+		r.count(v.Class)
+		if len(r.Findings) >= check.MaxFindings {
+			r.LeftOut++
+			continue
+		}
+		r.Findings = append(r.Findings, newFinding(&c.facts, v, check))
+	}
+}
+
+func (r *Report) count(class Class) {
+	r.Counts[class]++
+	switch class {
+	case InFlight:
+		r.InFlight++
+	case Unverified:
+		r.Unverified++
+	default:
+		r.Differences++
+	}
+}
+
+// fail records a range that could not be read.
+func (r *Report) fail(whole Range, err error) {
+	name := whole.String()
+	r.Coverage.Failed = append(r.Coverage.Failed, FailedRange{Range: name, Error: err.Error()})
+	r.count(Unverified)
+	r.Findings = append(r.Findings, Finding{
+		Class: Unverified, Key: name, Detail: err.Error(), Causes: []Cause{{NotRead, err.Error()}}, Next: nextStep(NotRead),
+	})
+}
+
+func newFinding(f *Facts, v *Verdict, check *Check) Finding {
+	texts := make([]string, len(v.Causes))
+	for i, cause := range v.Causes {
+		texts[i] = cause.Text
+	}
+	found := Finding{
+		Class: v.Class, Key: f.Key.String(), order: f.Key.order, Side: v.Side, Detail: strings.Join(texts, "; "),
+		Causes: v.Causes, Missing: v.Missing, Differences: v.Differences,
+		Row: viewRow(f.Write, check), ReadModel: viewRow(f.Read, check), Event: viewEvent(last(f.Log, every), check),
+	}
+	if sent := last(f.Log, isSent); sent != last(f.Log, every) {
+		found.SentEvent = viewEvent(sent, check)
+	}
+	if len(v.Causes) > 0 {
+		found.Next = nextStep(v.Causes[0].Code)
+	}
+	return found
+}
+
+func viewRow(row *Row, check *Check) *RowView {
+	if row == nil {
+		return nil
+	}
+	return &RowView{Version: row.Version, EventID: row.EventID, UpdatedAt: viewTime(row.UpdatedAt), Values: viewValues(row.Values, check)}
+}
+
+func viewEvent(e *Event, check *Check) *EventView {
+	if e == nil {
+		return nil
+	}
+	return &EventView{ID: e.ID, Version: e.Version, State: e.State, CreatedAt: viewTime(e.CreatedAt), Values: viewValues(e.Values, check)}
+}
+
+func viewTime(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func viewValues(values []Value, check *Check) map[string]Value {
+	view := make(map[string]Value, len(values))
+	for i, value := range values {
+		view[check.Compare[i].Name] = value
+	}
+	return view
+}
+
+// observe notes which values were equal only after they were normalised.
+func (r *run) observe(f *Facts) {
+	if r.rules.Delta {
+		return
+	}
+	var e *Event
+	if f.Write != nil {
+		e = last(f.Log, func(e *Event) bool { return e.Version == f.Write.Version && e.Values != nil && !e.Delete })
+	}
+	sent := last(f.Log, func(e *Event) bool {
+		return f.Read != nil && e.Version == f.Read.Version && e.Values != nil && !e.Delete
+	})
+	for i, c := range r.rules.Columns {
+		if e != nil && c.Write && c.Log {
+			r.note(c.Name, f.Write.Values[i], e.Values[i])
+		}
+		if sent != nil && c.Log && c.Read {
+			r.note(c.Name, sent.Values[i], f.Read.Values[i])
+		}
+	}
+}
+
+func (r *run) note(name string, a, b Value) {
+	if equal, how := Equal(a, b); equal && how != "" {
+		r.notes[note{name, how}]++
+	}
+}
+
+func (r *run) finish() *Report {
+	report := r.report
+	slices.SortStableFunc(report.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(Classes, a.Class), slices.Index(Classes, b.Class)), cmp.Compare(a.order, b.order))
+	})
+	for n, count := range r.notes {
+		report.Normalised = append(report.Normalised, Normalised{n.column, n.how, count})
+	}
+	slices.SortFunc(report.Normalised, func(a, b Normalised) int {
+		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.How, b.How))
+	})
+	report.Coverage.Complete = len(report.Coverage.Failed) == 0
+	report.FinishedAt = r.clock.Now()
+	return report
+}
