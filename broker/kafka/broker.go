@@ -48,7 +48,9 @@ type Broker struct {
 	mu            sync.Mutex
 	closed        bool
 	subscriptions map[*subscription]struct{}
-	done          chan struct{}
+	// life ends with Close.
+	life context.Context
+	end  context.CancelFunc
 }
 
 // Open connects to a cluster. It fails when no broker answers now; later the
@@ -63,11 +65,11 @@ func Open(ctx context.Context, config *Config) (*Broker, error) {
 		link:          newLink(c.Logger),
 		counts:        &counts{topics: make(map[string]*count)},
 		subscriptions: make(map[*subscription]struct{}),
-		done:          make(chan struct{}),
 	}
+	b.life, b.end = context.WithCancel(context.Background())
 	b.counts.changed = b.partitionsChanged
 	b.limits.init(b)
-	b.alone.broker = b
+	b.alone.init(b)
 	fail := func(err error) (*Broker, error) {
 		return nil, &waybill.Error{Op: "connect to kafka", Key: fmt.Sprint(c.Brokers), Err: err, Hint: "are the brokers running, and are the credentials right?"}
 	}
@@ -113,7 +115,7 @@ func (b *Broker) Close() error {
 		return nil
 	}
 	b.closed = true
-	close(b.done)
+	b.end()
 	open := b.subscriptions
 	b.subscriptions = nil
 	b.mu.Unlock()
@@ -196,13 +198,23 @@ func (l *limits) batch(topic string) int32 {
 
 // learn asks for the limits of topics that are not known. Where this client has
 // not the right to know, what the server refuses tells.
-func (l *limits) learn(ctx context.Context, topics []string) {
+func (l *limits) learn(ctx context.Context, topics ...string) {
 	l.mu.Lock()
 	topics = slices.DeleteFunc(topics, func(name string) bool { _, known := l.topics[name]; return known })
 	l.mu.Unlock()
-	if len(topics) == 0 {
-		return
+	if len(topics) > 0 {
+		l.ask(ctx, topics)
 	}
+}
+
+// relearn asks again, and reports whether the limit is another one now.
+func (l *limits) relearn(ctx context.Context, topic string) bool {
+	before := l.batch(topic)
+	l.ask(ctx, []string{topic})
+	return l.batch(topic) != before
+}
+
+func (l *limits) ask(ctx context.Context, topics []string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	configs, err := l.broker.admin.DescribeTopicConfigs(ctx, topics...)

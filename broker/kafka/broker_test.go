@@ -1,11 +1,14 @@
 package kafka_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker/brokertest"
 	"github.com/waybillhq/waybill/broker/kafka"
 	"github.com/waybillhq/waybill/internal/testenv"
@@ -67,4 +70,33 @@ func BenchmarkFake(b *testing.B) {
 
 func BenchmarkKafka4(b *testing.B) {
 	brokertest.Bench(b, harness([]string{testenv.Kafka4(b)}, 1))
+}
+
+// BenchmarkShapesOfCalls publishes as a relay does, in four calls at a time.
+func BenchmarkShapesOfCalls(b *testing.B) {
+	const callers, size = 4, 500
+	for _, shape := range []struct {
+		name string
+		keys int // of a call
+	}{{"500Keys", 500}, {"100Keys", 100}, {"1Key", 1}} {
+		b.Run(shape.name, func(b *testing.B) {
+			client := open(b, &kafka.Config{Brokers: []string{testenv.Kafka4(b)}})
+			topic := newTopic(b, client, 12)
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for caller := range callers {
+				all.Go(func() {
+					for sent := 0; sent < b.N/callers; sent += size {
+						batch := make([]waybill.Record, min(size, b.N/callers-sent))
+						for i := range batch {
+							batch[i] = record(topic, fmt.Sprintf("%d-%d", caller, i%shape.keys), "event")
+							batch[i].Value = make([]byte, 250)
+						}
+						publishAll(b, client, batch...)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
 }

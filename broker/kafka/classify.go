@@ -60,6 +60,7 @@ var (
 		// nothing of the first attempt.
 		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
 	}
+	tooLarges = []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}
 	// permanents say that no retry helps a record that was alone in its batch.
 	permanents = []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
@@ -114,7 +115,7 @@ func (b *Broker) classify(err error, record *waybill.Record, sent bool, trouble 
 		return unavailable
 	}
 	switch {
-	case matches(err, []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}):
+	case matches(err, tooLarges):
 		return tooLarge(record, recordSize(record), int(b.limits.batch(record.Topic)), "")
 	case matches(err, permanents):
 		return broker.Permanent(fmt.Errorf("record %s: %w", record.EventID, at), "")

@@ -21,16 +21,19 @@ import (
 // blame stand alone.
 type alone struct {
 	broker *Broker
-
-	mu     sync.Mutex // held while the producer is in use
-	client *kgo.Client
-	closed bool
+	// turn is held while the producer is in use, and guards what follows.
+	turn    chan struct{}
+	client  *kgo.Client
+	closed  bool
+	closing sync.WaitGroup // former producers
 
 	staleMu sync.Mutex
 	stale   []string // topics that were made anew
 }
 
 var errNotAlone = errors.New("a batch was refused because of another record")
+
+func (s *alone) init(b *Broker) { s.broker, s.turn = b, make(chan struct{}, 1) }
 
 // isolate settles the refused records of a call. Each belongs to another key.
 func (c *call) isolate(ctx context.Context) {
@@ -46,8 +49,14 @@ func (c *call) isolate(ctx context.Context) {
 		}
 		groups[p] = append(groups[p], a)
 	}
-	c.broker.alone.mu.Lock()
-	defer c.broker.alone.mu.Unlock()
+	select {
+	case c.broker.alone.turn <- struct{}{}:
+		defer func() { <-c.broker.alone.turn }()
+	case <-ctx.Done():
+		c.refused = refused
+		c.giveUpRefused()
+		return
+	}
 	for _, p := range order {
 		c.isolateGroup(ctx, groups[p])
 	}
@@ -75,6 +84,9 @@ func (c *call) isolateGroup(ctx context.Context, group []answer) {
 	switch n := len(again); {
 	case n == 0:
 	case n == 1 && len(group) == 1:
+		if matches(again[0].err, tooLarges) {
+			c.broker.limits.relearn(ctx, c.records[again[0].index].Topic) // to tell the right one
+		}
 		c.fail(again[0])
 	case n == 1:
 		c.isolateGroup(ctx, again)
@@ -93,7 +105,7 @@ func (c *call) giveUpRefused() {
 	c.refused = nil
 }
 
-// send is called locked.
+// send is called by the holder of the turn.
 func (s *alone) send(ctx context.Context, c *call, group []answer) []error {
 	errs := make([]error, len(group))
 	client, err := s.open()
@@ -110,19 +122,17 @@ func (s *alone) send(ctx context.Context, c *call, group []answer) []error {
 		client.Produce(ctx, &record, func(_ *kgo.Record, err error) { answers <- answer{i, err} })
 	}
 	if err := client.Flush(ctx); err != nil {
-		// The library fails what is left once it sees that ctx has ended; until then
-		// nothing is known.
+		// What is left may be on its way. It must not go out with what is sent next.
 		for i := range errs {
 			errs[i] = err
 		}
+		s.client = nil
+		s.closing.Go(client.Close)
+		return errs
 	}
 	for range group {
-		select {
-		case a := <-answers:
-			errs[a.index] = a.err
-		case <-ctx.Done():
-			return errs
-		}
+		a := <-answers
+		errs[a.index] = a.err
 	}
 	return errs
 }
@@ -147,12 +157,13 @@ func (s *alone) open() (*kgo.Client, error) {
 }
 
 func (s *alone) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	s.closed = true
 	if s.client != nil {
 		s.client.Close()
 	}
+	s.closing.Wait()
 }
 
 // forget may be called while the producer is in use.

@@ -39,6 +39,17 @@ func (c *counts) see(topic string, n int) int {
 	return info.Before
 }
 
+// has notes that a partition of a topic exists.
+func (c *counts) has(topic string, id int32) {
+	c.mu.Lock()
+	known := c.topics[topic]
+	more := known != nil && int(id) >= known.now
+	c.mu.Unlock()
+	if more {
+		c.see(topic, int(id)+1)
+	}
+}
+
 // forget makes a topic one that was never used.
 func (c *counts) forget(topic string) {
 	c.mu.Lock()

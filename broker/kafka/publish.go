@@ -33,7 +33,7 @@ func (b *Broker) Publish(ctx context.Context, records []waybill.Record) []error 
 	if err := ctx.Err(); err != nil {
 		return c.failAll(broker.Unknown(err))
 	}
-	b.limits.learn(ctx, c.topics())
+	b.limits.learn(ctx, c.topics()...)
 	c.run(ctx)
 	return c.errs
 }
@@ -56,7 +56,9 @@ type call struct {
 	answers chan answer // has room for an answer to each record, so nobody blocks
 	before  int64       // produce requests when the call began
 	moved   []string    // topics that may have been made anew
-	lost    error       // why no broker can be reached
+	// relearnt are the topics whose limits this call has asked for again.
+	relearnt []string
+	lost     error // why no broker can be reached
 }
 
 func newCall(b *Broker, records []waybill.Record) *call {
@@ -100,6 +102,7 @@ func (c *call) run(ctx context.Context) {
 	// Ends with the call, so that the library forgets what has no answer by then.
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
+	defer context.AfterFunc(c.broker.life, stop)()
 	lost := c.broker.link.loss()
 	var patience <-chan time.Time
 	for {
@@ -134,7 +137,7 @@ func (c *call) run(ctx context.Context) {
 		case <-ctx.Done():
 			c.giveUp(ctx.Err())
 			return
-		case <-c.broker.done:
+		case <-c.broker.life.Done():
 			c.giveUp(errClosed)
 			return
 		}
@@ -144,14 +147,29 @@ func (c *call) run(ctx context.Context) {
 // send hands a record to the library. Its answer arrives in c.answers.
 func (c *call) send(ctx context.Context, i int) {
 	record := &c.records[i]
-	if size, limit := recordSize(record), int(c.broker.limits.batch(record.Topic)); size > limit {
-		c.settle(i, tooLarge(record, size, limit, ""))
+	if size := recordSize(record); size > c.limit(ctx, record.Topic, size) {
+		c.settle(i, tooLarge(record, size, c.limit(ctx, record.Topic, 0), ""))
 		return
 	}
 	c.waiting[i] = struct{}{}
 	c.broker.producer.Produce(ctx, c.kafka[i], func(_ *kgo.Record, err error) {
 		c.answers <- answer{i, err}
 	})
+}
+
+// limit returns the size that a record of the topic may have. Before it refuses
+// one, it asks once more.
+func (c *call) limit(ctx context.Context, topic string, size int) int {
+	l := &c.broker.limits
+	limit := int(l.batch(topic))
+	if size <= limit || limit == c.broker.config.MaxRecordBytes || slices.Contains(c.relearnt, topic) {
+		return limit
+	}
+	c.relearnt = append(c.relearnt, topic)
+	if l.relearn(ctx, topic) {
+		c.broker.alone.forget(topic) // which the producer's refusal will lead to
+	}
+	return int(l.batch(topic))
 }
 
 func (c *call) take(a answer) {

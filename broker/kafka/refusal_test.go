@@ -37,10 +37,13 @@ func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 		b := open(t, &kafka.Config{Brokers: brokers, Compression: "none", Linger: 20 * time.Millisecond})
 		topic := newTopic(t, b, 1)
 		publishAll(t, b, record(topic, "a", "a0"))
-		admin(t, brokers, func(ctx context.Context, a *kadm.Client) error {
-			_, err := a.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: kadm.StringPtr("2000")}}, topic)
-			return err
-		})
+		limit := func(bytes string) {
+			admin(t, brokers, func(ctx context.Context, a *kadm.Client) error {
+				_, err := a.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}, topic)
+				return err
+			})
+		}
+		limit("2000")
 		want := []string{"a0"}
 		var calls sync.WaitGroup
 		for other := range 3 { // calls without fault share the partition, and its batches
@@ -65,13 +68,15 @@ func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 		if got, want := classesOf(errs), []string{"ok", "permanent", "ok", "ok", "predecessor", "predecessor", "ok", "permanent"}; !slices.Equal(got, want) {
 			t.Fatalf("got answers %v, want %v: %v", got, want, errs)
 		}
-		for _, part := range []string{"b1", "too large", "limit"} {
+		for _, part := range []string{"b1", "too large", "limit 2000"} {
 			if !strings.Contains(errs[1].Error(), part) {
 				t.Errorf("the error %q does not say %s", errs[1], part)
 			}
 		}
-		publishAll(t, b, record(topic, "b", "b2"), record(topic, "z", "last"))
-		want = append(want, "a1", "a2", "c1", "c2", "b2", "last")
+		publishAll(t, b, record(topic, "b", "b2"))
+		limit("20000") // of which the client has to become aware, so that the large one can be retried
+		publishAll(t, b, big(topic, "d", "d1"), record(topic, "z", "last"))
+		want = append(want, "a1", "a2", "c1", "c2", "b2", "d1", "last")
 		var got []string
 		for _, d := range readAll(t, b, topic, len(want)) {
 			got = append(got, d.Record.EventID)

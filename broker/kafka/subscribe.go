@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,6 +113,9 @@ func (s *subscription) assigned(_ context.Context, _ *kgo.Client, partitions map
 	for topic, ids := range partitions {
 		for _, id := range ids {
 			s.owned[broker.Partition{Topic: topic, ID: id}] = &place{committed: -1, read: -1}
+		}
+		if len(ids) > 0 {
+			s.broker.counts.has(topic, slices.Max(ids))
 		}
 	}
 }
