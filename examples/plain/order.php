@@ -11,7 +11,11 @@ function pay(PDO $db, string $orderId, int $version): string
             "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, aggregate_version, event_type, topic, payload)
              VALUES (?, 'order', ?, ?, 'OrderPaid', 'orders', ?)"
         );
-        $insert->execute([$eventId, $orderId, $version, json_encode(['orderId' => $orderId])]);
+        $insert->bindValue(1, $eventId);
+        $insert->bindValue(2, $orderId);
+        $insert->bindValue(3, $version, PDO::PARAM_INT);
+        $insert->bindValue(4, json_encode(['orderId' => $orderId]), PDO::PARAM_LOB); // bytes
+        $insert->execute();
         $db->commit();
     } catch (Throwable $failed) {
         $db->rollBack();
