@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,6 +40,9 @@ func (c *cleanupCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := checkRetention(&loaded.Config); err != nil {
+		return errors.Join(err, st.Close())
+	}
 	defer func() { _ = st.Close() }()
 	settings := loaded.Cleanup
 	if c.Retention > 0 {
@@ -62,6 +66,23 @@ func (c *cleanupCmd) Run(a *app) error {
 		return a.printJSON(removed)
 	}
 	return a.print(fmt.Sprintf("removed %s, and %s of what consumers remember\n", counted(removed.Events, "event"), counted(removed.Consumed, "row")))
+}
+
+// replayAge is how old an event may be that somebody sends again.
+const replayAge = 15 * 24 * time.Hour
+
+// checkRetention refuses to forget what may still be delivered: a consumer that
+// has forgotten an event would apply it twice.
+func checkRetention(c *config.Config) error {
+	const standard = 7 * 24 * time.Hour // of topics that are made from here
+	broker, inbox := c.Broker.Retention, c.Cleanup.InboxRetention
+	if broker == 0 {
+		broker = standard
+	}
+	if least := broker + replayAge; len(c.Inboxes) > 0 && inbox > 0 && inbox < least {
+		return usageError{fmt.Errorf("cleanup.inbox_retention is %s: it must be at least %s, which is broker.retention and 15 days for replays", inbox, least)}
+	}
+	return nil
 }
 
 // cleanOnce does one round over the outbox and over each consumer's database.

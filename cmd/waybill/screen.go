@@ -83,7 +83,7 @@ func (s screen) state(name, shown string) string {
 
 // oneLine makes a text fit into a cell.
 func oneLine(value string) string {
-	return strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
+	return strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }), " ")
 }
 
 // printable removes what a terminal would obey: an event's texts are another's.

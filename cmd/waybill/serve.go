@@ -55,6 +55,9 @@ func (c *serveCmd) Run(a *app) (err error) {
 	if c.Listen != "" {
 		address = c.Listen
 	}
+	if err := checkRetention(&loaded.Config); err != nil && !loaded.Cleanup.Off {
+		return err
+	}
 	listener, err := listen(a.ctx, address)
 	if err != nil {
 		return err
