@@ -17,7 +17,7 @@ SELECT EXISTS (SELECT 1 FROM {receipt} WHERE published_at <= strftime({iso}, 'no
 	// for late ones, and so reads no more than it returns.
 	cleanupChooseSQL = `
 SELECT r.id
-FROM {receipt} AS r INDEXED BY {receipt_age}
+FROM {receipt} AS r INDEXED BY {receipt_published}
 WHERE r.published_at <= strftime({iso}, 'now', ?1) AND (?2 = 0 OR r.id < ?2)
   AND NOT EXISTS (SELECT 1 FROM {pending} AS p WHERE p.id = r.id)
 ORDER BY r.published_at, r.id

@@ -32,8 +32,8 @@ func newLexicon(names store.Names) lexicon {
 	}{
 		{"event", names.Event, []string{"aggregate", "key", "queue"}},
 		{"pending", names.Pending, []string{"hot", "due", "key", "held"}},
-		{"receipt", names.Receipt, []string{"age"}},
-		{"archive", names.Archive, []string{"event"}},
+		{"receipt", names.Receipt, []string{"published"}},
+		{"archive", names.Archive, []string{"event_id"}},
 		{"consumed", names.Consumed, []string{"event", "age"}},
 		{"held", names.Held, []string{"key", "state"}},
 	} {

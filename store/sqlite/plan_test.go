@@ -23,7 +23,7 @@ var hotPlans = map[storetest.HotStatement]struct {
 	storetest.HotHeldKeys: {"held keys", []string{"outbox_pending_held (lane=?)"}, []string{scanned}},
 	storetest.HotFrontier: {"frontier", []string{"SEARCH outbox_event"}, []string{"SCAN"}},
 	storetest.HotSettle:   {"apply: delete settled", []string{"outbox_pending USING INTEGER PRIMARY KEY"}, []string{"SCAN outbox_pending"}},
-	storetest.HotCleanup:  {"cleanup: choose", []string{"outbox_receipt_age (published_at<?)"}, []string{"TEMP B-TREE", "SCAN r"}},
+	storetest.HotCleanup:  {"cleanup: choose", []string{"outbox_receipt_published (published_at<?)"}, []string{"TEMP B-TREE", "SCAN r"}},
 	storetest.HotFindID:   {"find by event id", []string{"sqlite_autoindex_outbox_event_1 (event_id=?"}, []string{"SCAN e"}},
 	storetest.HotFindKey: {
 		"find by key",

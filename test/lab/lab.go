@@ -28,7 +28,7 @@ func Postgres15(t testing.TB) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close(ctx)
+		defer func() { _ = conn.Close(ctx) }()
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			t.Fatal(err)
 		}

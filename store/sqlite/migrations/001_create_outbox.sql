@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS {receipt} (
   note         TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS {receipt_age} ON {receipt} (published_at);
+CREATE INDEX IF NOT EXISTS {receipt_published} ON {receipt} (published_at);
 
 CREATE TABLE IF NOT EXISTS {archive} (
   id                INTEGER PRIMARY KEY,
@@ -82,7 +82,7 @@ CREATE TABLE IF NOT EXISTS {archive} (
   archived_at       TEXT NOT NULL DEFAULT (strftime({iso}, 'now'))
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS {archive_event} ON {archive} (event_id);
+CREATE INDEX IF NOT EXISTS {archive_event_id} ON {archive} (event_id);
 
 -- The picture of one table with a status column.
 CREATE VIEW IF NOT EXISTS {status} AS
