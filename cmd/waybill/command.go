@@ -29,6 +29,7 @@ type cli struct {
 	Cleanup cleanupCmd `cmd:"" help:"Remove settled events that are old enough, once."`
 	Doctor  doctorCmd  `cmd:"" help:"Look for what does not heal by itself, and say what to do."`
 	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
+	Shown   configCmd  `cmd:"" name:"config" help:"Show the settings in force, without their secrets."`
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 

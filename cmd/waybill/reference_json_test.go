@@ -31,6 +31,7 @@ var answers = []struct {
 	{"cleanup", ops.Removed{}},
 	{"doctor", ops.Diagnosis{}},
 	{"audit list", auditPage{}},
+	{"config", configView{}},
 	{"GET /healthz of serve", healthView{}},
 }
 
