@@ -7,12 +7,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // page is a Markdown file taken apart.
 type page struct {
 	*File
 	headings []int // levels, in order
+	anchors  []string
 	fences   []fence
 	links    []link
 }
@@ -60,7 +62,9 @@ func readPage(file *File) page {
 		case markerPattern.MatchString(line):
 			marker = markerPattern.FindStringSubmatch(line)[1]
 		case strings.HasPrefix(line, "#"):
-			p.headings = append(p.headings, len(line)-len(strings.TrimLeft(line, "#")))
+			title := strings.TrimLeft(line, "#")
+			p.headings = append(p.headings, len(line)-len(title))
+			p.anchors = append(p.anchors, anchor(title))
 		default:
 			for _, match := range linkPattern.FindAllStringSubmatch(line, -1) {
 				p.links = append(p.links, link{match[1] + match[2], i + 1})
@@ -70,16 +74,41 @@ func readPage(file *File) page {
 	return p
 }
 
-// Links checks that what a page points to inside the repository is there.
+// anchor returns what the hosting site makes of a heading for links to it.
+func anchor(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, strings.TrimSpace(title))
+}
+
+// Links checks that what a page points to inside the repository is there, and
+// the heading too where a link names one.
 func Links(tree *Tree) []Finding {
 	var found []Finding
+	anchors := make(map[string][]string)
+	for p := range tree.pages {
+		anchors[p.Path] = p.anchors
+	}
 	for p := range tree.pages {
 		for _, one := range p.links {
-			target, _, _ := strings.Cut(one.target, "#")
-			if target == "" || strings.Contains(target, ":") {
+			target, heading, named := strings.Cut(one.target, "#")
+			if strings.Contains(target, ":") {
 				continue
 			}
-			name := path.Join(p.dir(), target)
+			name := p.Path
+			if target != "" {
+				name = path.Join(p.dir(), target)
+			}
+			if known, isPage := anchors[name]; isPage && named && !slices.Contains(known, heading) {
+				found = append(found, Finding{p.Path, one.line, fmt.Sprintf("%s has no heading #%s: mend the link", name, heading)})
+				continue
+			}
 			if !slices.ContainsFunc(tree.files, func(f *File) bool { return f.Path == name || strings.HasPrefix(f.Path, name+"/") }) {
 				found = append(found, Finding{p.Path, one.line, fmt.Sprintf("%s does not exist: mend the link or write the page", one.target)})
 			}

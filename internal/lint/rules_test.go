@@ -74,7 +74,9 @@ var fixtures = []fixture{
 
 	{"links", "dead", files("docs/a.md", "see [b](b.md#part)\n"), "docs/a.md:1: b.md#part does not exist"},
 	{"links", "picture", files("a.md", "<img src=\"docs/flow.svg\">\n"), "docs/flow.svg does not exist"},
-	{"links", "alive", files("docs/a.md", "see [b](../b/), [c](https://example.com), [d](#part)\n", "b/x.txt", ""), ""},
+	{"links", "alive", files("docs/a.md", "see [b](../b/), [c](https://example.com), [d](#part)\n# Part\n", "b/x.txt", ""), ""},
+	{"links", "dead heading", files("docs/a.md", "see [b](b.md#the-part)\n", "docs/b.md", "# The parts\n"), "docs/b.md has no heading #the-part"},
+	{"links", "heading", files("docs/a.md", "see [b](b.md#the-database-s-log-甲), [a](#a)\n# A?\n", "docs/b.md", "## The database-s `log`: 甲\n"), ""},
 
 	{"twins", "no Chinese README", files("README.md", "# a\n"), "README.zh-CN.md: missing"},
 	{"twins", "no Chinese page", files("README.md", "", "README.zh-CN.md", "", "docs/runbook/a.md", "# a\n"), "docs/runbook/a.zh-CN.md: missing"},
