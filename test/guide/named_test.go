@@ -87,3 +87,46 @@ func pagesOf(t *testing.T, root string) []string {
 	}
 	return pages
 }
+
+var (
+	aSetting = regexp.MustCompile("`((store|broker|relay|cleanup|serve|status|log)\\.[a-z_]+)(?:: [^`]*)?`")
+	aSection = regexp.MustCompile(`^([a-z]+):`)
+	aName    = regexp.MustCompile(`^  #?([a-z_]+):`)
+)
+
+// Pages name settings as section.name. Each must be in the file that waybill
+// init writes.
+func TestNamedSettingsExist(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := os.ReadFile(filepath.Join(root, "cmd/waybill/internal/config/template.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, section := make(map[string]bool), ""
+	for line := range strings.Lines(string(template)) {
+		if found := aSection.FindStringSubmatch(line); found != nil {
+			section = found[1]
+		} else if found := aName.FindStringSubmatch(line); found != nil {
+			known[section+"."+found[1]] = true
+		}
+	}
+	settings := 0
+	for _, page := range pagesOf(t, root) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range aSetting.FindAllStringSubmatch(string(text), -1) {
+			settings++
+			if !known[found[1]] {
+				t.Errorf("%s: there is no setting %s", filepath.Base(page), found[1])
+			}
+		}
+	}
+	if settings < 20 {
+		t.Errorf("found %d settings: did their form change?", settings)
+	}
+}
