@@ -61,6 +61,13 @@ const (
 	fullEvery    = 10 * time.Second // at least
 )
 
+// patience bounds a statement. A connection that lost its other end without a
+// word would keep it for a quarter of an hour, while renewals that use another
+// one hold the lanes.
+func (s *scheduler) patience() time.Duration { return max(3*s.config.LeaseTTL, leastPatience) }
+
+const leastPatience = 30 * time.Second
+
 func (r *readState) wakeUp() { r.hotAt, r.pause = time.Time{}, 0 }
 
 // next returns when the next read is wanted.
@@ -155,6 +162,8 @@ func (s *scheduler) startRead(ctx context.Context) {
 
 // read asks the store; it runs beside the scheduler and touches none of it.
 func (s *scheduler) read(ctx context.Context, result *readResult, request store.FetchRequest, keyRequest store.KeyRequest, askFrontier bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
 	switch result.kind {
 	case readHot:
 		// The frontier is asked first, so that what it closes is visible to the read.

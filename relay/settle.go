@@ -149,6 +149,8 @@ func (s *scheduler) apply(ctx context.Context, guard store.Guard, changes store.
 		if len(changes.Failed) > 0 && changes.Failed[0].Dead {
 			fault.Point("relay.dead")
 		}
+		ctx, cancel := context.WithTimeout(ctx, s.patience())
+		defer cancel()
 		err := s.store.Apply(ctx, guard, changes)
 		if len(changes.Settled) > 0 && err == nil {
 			fault.Point("relay.settled")

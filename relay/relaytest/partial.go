@@ -86,4 +86,16 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.settled()
 		e.inOrder(true, events("k", 1, 6)...)
 	})
+
+	each(t, h, "a statement that never returns is given up", func(e *env[TX]) {
+		if h.Bubble == nil {
+			t.Skip("it takes half a minute")
+		}
+		e.relay(nil)
+		for _, op := range []string{"fetch", "apply"} {
+			e.store.stall(1, op)
+			e.append(event(op, 1))
+			e.settled()
+		}
+	})
 }

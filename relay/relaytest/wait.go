@@ -242,6 +242,10 @@ func (m *moody) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 	if err := m.enter("fetch"); err != nil {
 		return store.FetchResult{}, err
 	}
+	if m.stalls("fetch") {
+		<-ctx.Done()
+		return store.FetchResult{}, ctx.Err()
+	}
 	defer m.linger("fetch")
 	return m.Outbox.Fetch(ctx, request)
 }
@@ -279,6 +283,10 @@ func (m *moody) Frontier(ctx context.Context) (store.Frontier, error) {
 func (m *moody) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
 	if err := m.enter("apply"); err != nil {
 		return err
+	}
+	if m.stalls("apply") {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	defer m.linger("apply")
 	return m.Outbox.Apply(ctx, guard, changes)
