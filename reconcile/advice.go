@@ -1,7 +1,13 @@
 package reconcile
 
-// nextStep says what to do about a finding, by its first cause.
-func nextStep(code Code) string {
+// nextStep says what to do about a finding, by its class and first cause.
+func nextStep(class Class, code Code) string {
+	switch {
+	case class == MismatchWrite && code == Content:
+		return "was the row edited by hand, or the event? Set right the one that is wrong, by a write that makes an event"
+	case class == Unverified && code == LogExpired:
+		return "the log keeps too little to prove it: keep events longer, or compare the row with the read model"
+	}
 	switch code {
 	case NeverWritten, Gap:
 		return "find the code path that changes the row without appending an event; then issue the event"
@@ -24,15 +30,13 @@ func nextStep(code Code) string {
 	case DeletedInLog:
 		return "is the row back, or was the delete never carried out? Delete it, or publish that it exists"
 	case Content, Absent, Behind, Extra, Ahead, SetBack, NotRemoved:
-		return "compare the three values, then rebuild the side that is wrong: waybill reconcile explain KEY"
+		return "see all three sides with waybill reconcile explain KEY; waybill reconcile rebuild KEY sets the read model right"
 	case HeldDead, Blocked:
 		return "see the failure with waybill held list; then waybill held retry or held skip"
 	case HeldWaiting:
 		return "look for the version it waits for; it may be missing in the log"
 	case HeldRetry, HeldBlocked, Pending, Sent, AgainstRow:
 		return "nothing yet: it becomes a difference if it does not arrive in time"
-	case LogExpired:
-		return "the log keeps too little to prove it: keep events longer, or compare the row with the read model"
 	case NotRead:
 		return "see the error; the range is compared again by the next run"
 	case NoSuchPast:

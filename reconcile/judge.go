@@ -65,7 +65,7 @@ func judgeNoRow(f *Facts, r *Rules, top *Event) *Verdict {
 	case top == nil:
 		return nil
 	case !top.Delete:
-		return verdict(OrphanEvent, WriteSide, NoRow, "%d events, the latest %s v%d, and no row", len(f.Log), top.ID, top.Version)
+		return verdict(OrphanEvent, WriteSide, NoRow, "there is no row, and the log is at v%d (%s, %s)", top.Version, top.ID, top.Word)
 	case top.State == StateSent:
 		return nil
 	case onItsWay(top, r):

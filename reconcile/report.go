@@ -135,7 +135,7 @@ func (r *Report) fail(whole Range, err error) {
 	r.Coverage.Failed = append(r.Coverage.Failed, FailedRange{Range: name, Error: err.Error()})
 	r.count(Unverified)
 	r.Findings = append(r.Findings, Finding{
-		Class: Unverified, Key: name, Detail: err.Error(), Causes: []Cause{{NotRead, err.Error()}}, Next: nextStep(NotRead),
+		Class: Unverified, Key: name, Detail: err.Error(), Causes: []Cause{{NotRead, err.Error()}}, Next: nextStep(Unverified, NotRead),
 	})
 }
 
@@ -153,7 +153,7 @@ func newFinding(f *Facts, v *Verdict, check *Check) Finding {
 		found.SentEvent = viewEvent(sent, check)
 	}
 	if len(v.Causes) > 0 {
-		found.Next = nextStep(v.Causes[0].Code)
+		found.Next = nextStep(v.Class, v.Causes[0].Code)
 	}
 	return found
 }

@@ -30,9 +30,11 @@ type cli struct {
 	Doctor  doctorCmd  `cmd:"" help:"Look for what does not heal by itself, and say what to do."`
 	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
 	Shown   configCmd  `cmd:"" name:"config" help:"Show the settings in force, without their secrets."`
+	Lab     labCmd     `cmd:"" help:"Build a small world with known faults and reconcile it."`
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
+	Reconcile  reconcileCmd  `cmd:"" help:"Compare business table, event log and read model."`
 	Completion completionCmd `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }

@@ -1,0 +1,127 @@
+package checks
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+	_ "modernc.org/sqlite"             // registers the driver
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/reconcile"
+)
+
+// Opened are the databases of a check, open.
+type Opened struct {
+	Databases reconcile.Databases
+	Secrets   []string // that no output may show
+}
+
+// Close closes all.
+func (o *Opened) Close() {
+	for _, database := range o.Databases {
+		_ = database.DB.Close()
+	}
+}
+
+// Open opens the databases that a check names. Unless writing is asked for, a
+// SQLite file is opened for reading only; elsewhere transactions are read-only.
+func (f *File) Open(ctx context.Context, check *reconcile.Check, writing bool) (*Opened, error) {
+	opened := &Opened{Databases: make(reconcile.Databases)}
+	for _, name := range named(check) {
+		if _, done := opened.Databases[name]; done {
+			continue
+		}
+		database, ok := f.Databases[name]
+		if !ok {
+			opened.Close()
+			return nil, &waybill.Error{Op: "check", Key: check.Name, Err: fmt.Errorf("there is no database %q", name), Hint: "name it under databases"}
+		}
+		db, secrets, err := database.open(writing)
+		if err == nil {
+			opened.Databases[name] = reconcile.Database{DB: db, Dialect: reconcile.Dialect(database.Kind)}
+			opened.Secrets = append(opened.Secrets, secrets...)
+			err = db.PingContext(ctx)
+		}
+		if err != nil {
+			opened.Close()
+			return nil, &waybill.Error{Op: "open database", Key: name, Err: err}
+		}
+	}
+	return opened, nil
+}
+
+func named(check *reconcile.Check) (names []string) {
+	if check.Write != nil {
+		names = append(names, check.Write.Database)
+	}
+	if check.Log != nil {
+		names = append(names, check.Log.Database)
+	}
+	if check.Read != nil {
+		names = append(names, check.Read.Database)
+	}
+	if check.Consumer != nil {
+		names = append(names, check.Consumer.Database)
+	}
+	return names
+}
+
+func (d *Database) open(writing bool) (*sql.DB, []string, error) {
+	switch reconcile.Dialect(d.Kind) {
+	case reconcile.SQLite:
+		db, err := openSQLite(d.DSN, writing)
+		return db, nil, err
+	case reconcile.Postgres:
+		db, err := sql.Open("pgx", d.DSN)
+		return db, passwordOf(d.DSN), err
+	case reconcile.MySQL, reconcile.MariaDB:
+		settings, err := mysql.ParseDSN(d.DSN)
+		if err != nil {
+			return nil, nil, errors.New("the DSN is not of the form user:password@tcp(host:port)/database")
+		}
+		settings.ParseTime = true // in UTC, whatever the machine's zone is
+		if settings.Params == nil {
+			settings.Params = make(map[string]string)
+		}
+		settings.Params["time_zone"] = "'+00:00'"
+		connector, err := mysql.NewConnector(settings)
+		if err != nil {
+			return nil, nil, err
+		}
+		return sql.OpenDB(connector), []string{settings.Passwd}, nil
+	}
+	return nil, nil, fmt.Errorf("the kind %q is none of sqlite, postgres, mysql, mariadb", d.Kind)
+}
+
+func passwordOf(dsn string) []string {
+	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			return []string{password}
+		}
+	}
+	return nil
+}
+
+// openSQLite refuses a file that is not there: opening it would make one.
+func openSQLite(dsn string, writing bool) (*sql.DB, error) {
+	path, options, _ := strings.Cut(strings.TrimPrefix(dsn, "file:"), "?")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	}
+	pragmas := "_pragma=busy_timeout(10000)"
+	if !writing {
+		pragmas += "&_pragma=query_only(1)"
+	}
+	if options != "" {
+		pragmas += "&" + options
+	}
+	return sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+pragmas)
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/checks"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/reconcile"
+)
+
+type reconcileCmd struct {
+	Run     reconcileRunCmd     `cmd:"" help:"Compare business tables, event logs and read models."`
+	Explain reconcileExplainCmd `cmd:"" help:"Tell all that is known of one key."`
+	Rebuild reconcileRebuildCmd `cmd:"" help:"Bring a read model to the latest sent event of each key."`
+}
+
+// Help says what they have in common.
+func (reconcileCmd) Help() string {
+	return "The checks are in the file that --config names, check.yaml by default."
+}
+
+type reconcileRunCmd struct {
+	Check    []string `arg:"" optional:"" help:"The checks to run. Default: all of the file."`
+	JSON     bool     `name:"json" xor:"format" help:"Print JSON."`
+	Markdown bool     `xor:"format" help:"Print Markdown."`
+}
+
+// Help has the examples.
+func (reconcileRunCmd) Help() string {
+	return `Nothing is changed. What seems to differ is read again after a while, and reported if it still does. Exit code 3 says that
+there are differences, or keys that could not be compared; events in flight are no difference.
+
+Examples:
+
+	waybill reconcile run --config check.yaml
+	waybill reconcile run orders --json | jq '.runs[0].findings[].key'`
+}
+
+// reconciled is the JSON of a run: one report for each check.
+type reconciled struct {
+	Differences int                 `json:"differences"`
+	InFlight    int                 `json:"in_flight"`
+	Unverified  int                 `json:"unverified"`
+	Runs        []*reconcile.Report `json:"runs"`
+}
+
+func (c *reconcileRunCmd) Run(a *app) error {
+	file, err := loadChecks(a)
+	if err != nil {
+		return err
+	}
+	names, err := file.Names(c.Check)
+	if err != nil {
+		return usageError{err}
+	}
+	var all reconciled
+	for _, name := range names {
+		err := withEngine(a, file, name, false, func(engine *reconcile.Engine) error {
+			report, err := engine.Run(a.ctx)
+			if err == nil {
+				all.Runs = append(all.Runs, report)
+				all.Differences += report.Differences
+				all.InFlight += report.InFlight
+				all.Unverified += report.Unverified
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.JSON:
+		err = a.printJSON(all)
+	case c.Markdown:
+		err = a.print(joinReports(all.Runs, (*reconcile.Report).Markdown))
+	default:
+		err = a.print(joinReports(all.Runs, (*reconcile.Report).Text))
+	}
+	if err == nil && all.Differences+all.Unverified > 0 {
+		return errFindings
+	}
+	return err
+}
+
+func joinReports(reports []*reconcile.Report, render func(*reconcile.Report) string) string {
+	texts := make([]string, len(reports))
+	for i, report := range reports {
+		texts[i] = render(report)
+	}
+	return strings.Join(texts, "\n")
+}
+
+type reconcileExplainCmd struct {
+	Key   []string `arg:"" help:"The key, each part by itself; binary ones in hex."`
+	Check string   `placeholder:"NAME" help:"The check. Default: the only one of the file."`
+	JSON  bool     `name:"json" help:"Print JSON."`
+}
+
+// Help has the examples.
+func (reconcileExplainCmd) Help() string {
+	return `Examples:
+
+	waybill reconcile explain L-1002 --config check.yaml
+	waybill reconcile explain tenant-7 O-1001 --check orders --json`
+}
+
+func (c *reconcileExplainCmd) Run(a *app) error {
+	return oneCheck(a, c.Check, false, func(engine *reconcile.Engine) error {
+		story, err := engine.Explain(a.ctx, c.Key)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return a.printJSON(story)
+		}
+		return a.print(story.Text())
+	})
+}
+
+type reconcileRebuildCmd struct {
+	Check  string   `placeholder:"NAME" help:"The check. Default: the only one of the file."`
+	Key    []string `arg:"" optional:"" help:"Only this key, each part by itself. Default: all keys."`
+	DryRun bool     `help:"Only count."`
+	JSON   bool     `name:"json" help:"Print JSON."`
+}
+
+// Help has the examples.
+func (reconcileRebuildCmd) Help() string {
+	return `Rows are written on the condition that they are still as they were read, so a live consumer may go on. A key of which the
+read model knows more than the log is refused, left alone and named; exit code 3 says that there are such keys.
+
+Examples:
+
+	waybill reconcile rebuild --config check.yaml --dry-run
+	waybill reconcile rebuild L-1006 --config check.yaml`
+}
+
+func (c *reconcileRebuildCmd) Run(a *app) error {
+	return oneCheck(a, c.Check, true, func(engine *reconcile.Engine) error {
+		settings := &reconcile.RebuildConfig{DryRun: c.DryRun}
+		if len(c.Key) > 0 {
+			settings.Keys = [][]string{c.Key}
+		}
+		rebuilt, err := engine.Rebuild(a.ctx, settings)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = a.printJSON(rebuilt)
+		} else {
+			err = a.print(rebuiltText(rebuilt))
+		}
+		if err == nil && len(rebuilt.Refused) > 0 {
+			return errFindings
+		}
+		return err
+	})
+}
+
+func rebuiltText(r *reconcile.Rebuilt) string {
+	var b strings.Builder
+	if r.DryRun {
+		b.WriteString("Dry run, nothing was changed. ")
+	}
+	fmt.Fprintf(&b, "%d rows follow from the log: %d written, %d were right. %d removed.\n", r.Rows, r.Written, r.Unchanged, r.Removed)
+	for _, refused := range r.Refused {
+		fmt.Fprintf(&b, "refused %s: %s\n", printable(refused.Key), printable(refused.Reason))
+	}
+	return b.String()
+}
+
+func loadChecks(a *app) (*checks.File, error) {
+	file, err := checks.Load(a.cli.Config)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return file, nil
+}
+
+// oneCheck runs f with the engine of the check named, or of the only one.
+func oneCheck(a *app, name string, writing bool, f func(*reconcile.Engine) error) error {
+	file, err := loadChecks(a)
+	if err != nil {
+		return err
+	}
+	names, err := file.Names(nil)
+	if name != "" {
+		names, err = file.Names([]string{name})
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	if len(names) > 1 {
+		return usageError{errors.New("the file has several checks: name one by --check, of " + strings.Join(names, ", "))}
+	}
+	return withEngine(a, file, names[0], writing, f)
+}
+
+func withEngine(a *app, file *checks.File, name string, writing bool, f func(*reconcile.Engine) error) error {
+	check := file.Checks[name]
+	opened, err := file.Open(a.ctx, check, writing)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	a.secrets = append(a.secrets, opened.Secrets...)
+	a.stdout = &config.RedactWriter{To: a.stdout, Secrets: opened.Secrets}
+	engine, err := reconcile.New(*check, opened.Databases, nil)
+	if err != nil {
+		return usageError{err}
+	}
+	return f(engine)
+}
