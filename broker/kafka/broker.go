@@ -26,7 +26,7 @@ const (
 	// unknownTopicTries is how often metadata may lack a topic. A new topic takes
 	// a moment to be known everywhere.
 	unknownTopicTries = 2
-	maxBuffered       = 1 << 17 // records, over all calls
+	maxBuffered       = 1 << 20 // records of a call
 )
 
 var errClosed = errors.New("the client is closed")
@@ -37,13 +37,13 @@ const hintBroker = "start the brokers, or look at network, TLS and credentials; 
 // [broker.Subscriber], [broker.TopicAdmin] and [broker.Checker]. All methods may
 // be called from several goroutines.
 type Broker struct {
-	config   Config
-	link     *link
-	counts   *counts
-	producer *kgo.Client
-	admin    *kadm.Client
-	limits   limits
-	alone    alone
+	config  Config
+	link    *link
+	counts  *counts
+	client  *kgo.Client // asks questions
+	admin   *kadm.Client
+	limits  limits
+	senders senders
 
 	mu            sync.Mutex
 	closed        bool
@@ -69,41 +69,38 @@ func Open(ctx context.Context, config *Config) (*Broker, error) {
 	b.life, b.end = context.WithCancel(context.Background())
 	b.counts.changed = b.partitionsChanged
 	b.limits.init(b)
-	b.alone.init(b)
+	b.senders.init(b)
 	fail := func(err error) (*Broker, error) {
 		return nil, &waybill.Error{Op: "connect to kafka", Key: fmt.Sprint(c.Brokers), Err: err, Hint: "are the brokers running, and are the credentials right?"}
 	}
-	if b.producer, err = kgo.NewClient(b.producerOptions()...); err != nil {
+	if b.client, err = kgo.NewClient(append(c.options(), kgo.WithHooks(b.link))...); err != nil {
 		return fail(err)
 	}
 	ping, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := b.producer.Ping(ping); err != nil {
-		b.producer.Close()
+	if err := b.client.Ping(ping); err != nil {
+		b.client.Close()
 		return fail(err)
 	}
-	b.admin = kadm.NewClient(b.producer)
+	b.admin = kadm.NewClient(b.client)
 	b.admin.SetTimeoutMillis(int32(requestTimeout / time.Millisecond))
 	return b, nil
 }
 
 func (b *Broker) producerOptions() []kgo.Opt {
 	codec, _ := b.config.codec()
-	return append(b.config.options(b.link),
+	return append(b.config.options(),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(newPartitioner(b.counts)),
 		kgo.ProducerBatchCompression(codec),
 		kgo.ProducerBatchMaxBytesFn(b.limits.batch),
 		kgo.BrokerMaxWriteBytes(int32(max(100<<20, b.config.MaxRecordBytes+1<<20))),
-		kgo.ProducerLinger(b.config.Linger),
 		kgo.MaxBufferedRecords(maxBuffered),
 		kgo.RecordDeliveryTimeout(b.config.DeliveryTimeout),
 		kgo.ProduceRequestTimeout(b.config.DeliveryTimeout),
 		kgo.RecordRetries(recordTries),
 		kgo.UnknownTopicRetries(unknownTopicTries),
-		// A record whose caller has gone must not stay until an answer comes: each
-		// retry of the caller's would add another copy.
-		kgo.AllowIdempotentProduceCancellation(),
+		kgo.ManualFlushing(),
 	)
 }
 
@@ -124,8 +121,8 @@ func (b *Broker) Close() error {
 		all.Go(func() { _ = s.Close() })
 	}
 	all.Wait()
-	b.alone.close()
-	b.producer.Close()
+	b.senders.close()
+	b.client.Close()
 	return nil
 }
 
@@ -157,7 +154,7 @@ func (b *Broker) probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if b.producer.Ping(ctx) == nil {
+	if b.client.Ping(ctx) == nil {
 		return nil
 	}
 	return trouble

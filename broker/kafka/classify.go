@@ -108,27 +108,26 @@ func deniedError(err error) bool {
 }
 
 // classify says what a record's failure means. sent tells whether it may have
-// left this process, trouble why no broker can be reached.
-func (b *Broker) classify(err error, record *waybill.Record, sent bool, trouble error) error {
+// left this process.
+func (b *Broker) classify(err error, record *waybill.Record, sent bool) error {
 	at := fmt.Errorf("topic %s: %w", record.Topic, err)
 	if unavailable := scoped(at); unavailable != nil && !matches(err, noAnswers) {
 		return unavailable
 	}
+	var lost lostConnection
 	switch {
 	case matches(err, tooLarges):
-		return tooLarge(record, recordSize(record), int(b.limits.batch(record.Topic)), "")
+		return tooLarge(record, recordSize(record), int(b.limits.batch(record.Topic)))
 	case matches(err, permanents):
 		return broker.Permanent(fmt.Errorf("record %s: %w", record.EventID, at), "")
 	case errors.Is(err, kerr.UnknownServerError): // it may have failed after it stored the record
 		return broker.Unknown(at)
 	case refusal(err):
 		return broker.Retryable(fmt.Errorf("record %s: %w", record.EventID, at))
-	case sent && trouble != nil:
-		return broker.Unknown(fmt.Errorf("topic %s: no answer before the connection was lost: %w", record.Topic, trouble))
 	case sent || matches(err, noAnswers):
-		return broker.Unknown(at)
-	case trouble != nil:
-		return noConnection(trouble)
+		return broker.Unknown(fmt.Errorf("no answer: %w", at))
+	case errors.As(err, &lost):
+		return noConnection(lost.error)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout):
 		return broker.Unknown(at)
 	}
@@ -153,9 +152,7 @@ func (l *link) classifyRequest(err error) error {
 	return err
 }
 
-func tooLarge(record *waybill.Record, size, limit int, hint string) error {
-	if hint == "" {
-		hint = "raise max.message.bytes of the topic and MaxRecordBytes here, or send less"
-	}
-	return broker.Permanent(fmt.Errorf("record %s is too large: %d bytes, limit %d", record.EventID, size, limit), hint)
+func tooLarge(record *waybill.Record, size, limit int) error {
+	return broker.Permanent(fmt.Errorf("record %s is too large: %d bytes, limit %d", record.EventID, size, limit),
+		"raise max.message.bytes of the topic and MaxRecordBytes here, or send less")
 }

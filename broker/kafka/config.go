@@ -53,9 +53,6 @@ type Config struct {
 	// Compression of batches: "none", "gzip", "snappy", "lz4" or "zstd". Default:
 	// "snappy".
 	Compression string
-	// Linger is how long a partition waits for more records before a request is
-	// sent. Default: not at all, since calls bring many records each.
-	Linger time.Duration
 	// MaxRecordBytes bounds a record, and a batch of records, before compression.
 	// Where a topic's max.message.bytes is known and smaller, that counts. Default:
 	// [DefaultMaxRecordBytes], as on a broker.
@@ -173,10 +170,8 @@ func (c *Config) check() error {
 		return errors.New("brokers are required, host:port each")
 	case c.MaxRecordBytes < 1024 || c.MaxRecordBytes > 1<<30:
 		return fmt.Errorf("records of %d bytes: use 1024 to %d", c.MaxRecordBytes, 1<<30)
-	case c.Linger < 0 || c.DeliveryTimeout < time.Millisecond || c.ConnectTimeout < time.Millisecond:
-		return errors.New("a time to linger, deliver or connect is negative")
-	case c.DeliveryTimeout < c.Linger:
-		return errors.New("the time to deliver is shorter than the time to linger")
+	case c.DeliveryTimeout < time.Millisecond || c.ConnectTimeout < time.Millisecond:
+		return errors.New("the time to deliver or to connect is negative")
 	case c.SessionTimeout < time.Second || c.RebalanceTimeout < time.Second:
 		return errors.New("the session and a rebalance need a second or more")
 	case c.Partitions < 0 || c.Replicas < 0 || c.Replicas > 1<<15-1:
@@ -222,7 +217,7 @@ func (c *Config) mechanism() (sasl.Mechanism, error) {
 }
 
 // options are those of every client, whatever it is used for.
-func (c *Config) options(l *link) []kgo.Opt {
+func (c *Config) options() []kgo.Opt {
 	dial := c.Dial
 	if c.TLS != nil {
 		dial = dialTLS(c.Dial, c.TLS)
@@ -235,7 +230,6 @@ func (c *Config) options(l *link) []kgo.Opt {
 			defer cancel()
 			return dial(ctx, network, address)
 		}),
-		kgo.WithHooks(l),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),

@@ -53,7 +53,7 @@ func TestUnfitConfigIsRefused(t *testing.T) {
 		"empty broker": {Brokers: []string{""}},
 		"tiny records": {Brokers: []string{"h:1"}, MaxRecordBytes: 10},
 		"no user":      {Brokers: []string{"h:1"}, SASL: &kafka.SASL{Password: "s3cret"}},
-		"linger":       {Brokers: []string{"h:1"}, Linger: -1},
+		"no time":      {Brokers: []string{"h:1"}, DeliveryTimeout: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := kafka.Open(t.Context(), config)

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,9 +14,6 @@ const keyProduce = 0 // of the protocol's requests
 // link watches the connections of one client, through the library's hooks.
 type link struct {
 	log *slog.Logger
-	// produced counts the produce requests of which a byte was written.
-	produced atomic.Int64
-
 	mu  sync.Mutex
 	err error // of the last attempt to connect; nil after any answer
 	// lost is closed while err is set.
@@ -53,13 +49,6 @@ func (l *link) note(meta kgo.BrokerMetadata, err error) {
 	case err == nil && before != nil:
 		l.log.Info("kafka answers again", "broker", meta.Host)
 		l.lost = make(chan struct{})
-	}
-}
-
-// OnBrokerWrite implements [kgo.HookBrokerWrite].
-func (l *link) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, written int, _, _ time.Duration, _ error) {
-	if key == keyProduce && written > 0 {
-		l.produced.Add(1)
 	}
 }
 

@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,19 +13,11 @@ import (
 	"github.com/waybillhq/waybill/broker"
 )
 
-const (
-	// patienceWithoutConnection is how long a call waits for a lost connection
-	// before it takes its records back.
-	patienceWithoutConnection = 500 * time.Millisecond
-	// takeBack is how long it then waits for the library to give them up.
-	takeBack = time.Second
-)
-
-// Publish sends each record as soon as the one before it of its topic and key is
-// confirmed, and does not wait between records of different keys. So a key never
-// has two records on their way, whatever the cluster makes of the first one.
+// Publish gives all records to a producer of its own at once. Those of a key are
+// in one partition, in order, and an idempotent producer's batches are taken in
+// sequence or not at all, so none is stored behind one that was not.
 func (b *Broker) Publish(ctx context.Context, records []waybill.Record) []error {
-	c := newCall(b, records)
+	c := &call{broker: b, records: records, errs: make([]error, len(records)), failed: make(map[topicKey]struct{})}
 	if len(records) == 0 {
 		return c.errs
 	}
@@ -33,57 +27,37 @@ func (b *Broker) Publish(ctx context.Context, records []waybill.Record) []error 
 	if err := ctx.Err(); err != nil {
 		return c.failAll(broker.Unknown(err))
 	}
+	ctx, cancel := context.WithTimeout(ctx, b.config.DeliveryTimeout+time.Second)
+	defer cancel()
+	defer context.AfterFunc(b.life, cancel)()
 	b.limits.learn(ctx, c.topics()...)
+	var err error
+	if c.sender, err = b.senders.take(); err != nil {
+		return c.failAll(broker.Unavailable(broker.ScopeBroker, errClosed, ""))
+	}
+	defer b.senders.put(c.sender)
 	c.run(ctx)
 	return c.errs
+}
+
+type topicKey struct{ topic, key string }
+
+// call is one Publish on its way.
+type call struct {
+	broker  *Broker
+	sender  *sender
+	records []waybill.Record
+	kafka   []*kgo.Record
+	errs    []error
+	failed  map[topicKey]struct{} // nothing of these may follow
+	moved   []string              // topics that may have been made anew
+	// relearnt are the topics whose limits this call has asked for again.
+	relearnt []string
 }
 
 type answer struct {
 	index int
 	err   error
-}
-
-// call is one Publish on its way.
-type call struct {
-	broker  *Broker
-	records []waybill.Record
-	kafka   []*kgo.Record
-	errs    []error
-	next    []int // of each record, the following one of its topic and key, or -1
-	ready   []int // may be sent now
-	waiting map[int]struct{}
-	refused []answer    // in a batch that the cluster did not take
-	answers chan answer // has room for an answer to each record, so nobody blocks
-	before  int64       // produce requests when the call began
-	moved   []string    // topics that may have been made anew
-	// relearnt are the topics whose limits this call has asked for again.
-	relearnt []string
-	lost     error // why no broker can be reached
-}
-
-func newCall(b *Broker, records []waybill.Record) *call {
-	c := &call{
-		broker:  b,
-		records: records,
-		errs:    make([]error, len(records)),
-		next:    make([]int, len(records)),
-		waiting: make(map[int]struct{}, len(records)),
-		answers: make(chan answer, len(records)),
-		before:  b.link.produced.Load(),
-	}
-	type topicKey struct{ topic, key string }
-	last := make(map[topicKey]int, len(records))
-	for i := range records {
-		c.next[i] = -1
-		key := topicKey{records[i].Topic, records[i].Key}
-		if before, ok := last[key]; ok {
-			c.next[before] = i
-		} else {
-			c.ready = append(c.ready, i)
-		}
-		last[key] = i
-	}
-	return c
 }
 
 func (c *call) topics() []string {
@@ -99,62 +73,23 @@ func (c *call) topics() []string {
 
 func (c *call) run(ctx context.Context) {
 	c.kafka = encode(c.records)
-	// Ends with the call, so that the library forgets what has no answer by then.
-	sending, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(c.broker.life, stop)()
-	lost := c.broker.link.loss()
-	var patience <-chan time.Time
-	for {
-		for len(c.ready) > 0 {
-			i := c.ready[0]
-			c.ready = c.ready[1:]
-			c.send(sending, i)
-		}
-		if len(c.waiting) == 0 {
-			if len(c.refused) == 0 {
-				return
-			}
-			c.isolate(sending)
-			continue
-		}
-		select {
-		case a := <-c.answers:
-			c.take(a)
-		case <-lost:
-			lost, patience = nil, time.After(patienceWithoutConnection)
-		case <-patience:
-			if c.lost != nil {
-				c.giveUp(context.DeadlineExceeded)
-				return
-			}
-			if c.lost = c.broker.probe(ctx); c.lost == nil {
-				lost, patience = c.broker.link.loss(), nil
-			} else {
-				stop()
-				patience = time.After(takeBack)
-			}
-		case <-ctx.Done():
-			c.giveUp(ctx.Err())
-			return
-		case <-c.broker.life.Done():
-			c.giveUp(errClosed)
-			return
+	all, unfit := make([]int, 0, len(c.records)), make(map[topicKey]bool)
+	var late []answer // of records that are not sent
+	for i := range c.records {
+		record := &c.records[i]
+		if unfit[c.key(i)] {
+			late = append(late, answer{i, broker.ErrPredecessor})
+		} else if size := recordSize(record); size > c.limit(ctx, record.Topic, size) {
+			unfit[c.key(i)] = true
+			late = append(late, answer{i, tooLarge(record, size, c.limit(ctx, record.Topic, 0))})
+		} else {
+			all = append(all, i)
 		}
 	}
-}
-
-// send hands a record to the library. Its answer arrives in c.answers.
-func (c *call) send(ctx context.Context, i int) {
-	record := &c.records[i]
-	if size := recordSize(record); size > c.limit(ctx, record.Topic, size) {
-		c.settle(i, tooLarge(record, size, c.limit(ctx, record.Topic, 0), ""))
-		return
+	c.isolate(ctx, c.send(ctx, all))
+	for _, a := range late {
+		c.settle(a.index, a.err)
 	}
-	c.waiting[i] = struct{}{}
-	c.broker.producer.Produce(ctx, c.kafka[i], func(_ *kgo.Record, err error) {
-		c.answers <- answer{i, err}
-	})
 }
 
 // limit returns the size that a record of the topic may have. Before it refuses
@@ -167,32 +102,71 @@ func (c *call) limit(ctx context.Context, topic string, size int) int {
 	}
 	c.relearnt = append(c.relearnt, topic)
 	if l.relearn(ctx, topic) {
-		c.broker.alone.forget(topic) // which the producer's refusal will lead to
+		c.broker.senders.forget(topic)
+		c.sender.client.PurgeTopicsFromProducing(topic) // it has nothing yet
 	}
 	return int(l.batch(topic))
 }
 
-func (c *call) take(a answer) {
-	delete(c.waiting, a.index)
-	switch {
-	case a.err == nil:
-		c.settle(a.index, nil)
-	case refusal(a.err):
-		c.refused = append(c.refused, a)
-	default:
-		c.fail(a)
+// send sends the records of which nothing has failed before, and settles them,
+// except those that were in a batch that the cluster refused.
+func (c *call) send(ctx context.Context, indices []int) (refused []answer) {
+	indices = slices.DeleteFunc(indices, func(i int) bool {
+		_, failed := c.failed[c.key(i)]
+		if failed {
+			c.errs[i] = broker.ErrPredecessor
+		}
+		return failed
+	})
+	if len(indices) == 0 {
+		return nil
 	}
+	batch := make([]*kgo.Record, len(indices))
+	for i, index := range indices {
+		batch[i] = c.kafka[index]
+	}
+	before := c.sender.produced.Load()
+	errs, ended := c.sender.send(ctx, c.broker, batch)
+	sent := c.sender.produced.Load() != before
+	for i, err := range errs {
+		index := indices[i]
+		switch {
+		case err == nil:
+			c.settle(index, nil)
+		case refusal(err):
+			refused = append(refused, answer{index, err})
+		default:
+			c.fail(index, err, sent, ended)
+		}
+	}
+	return refused
 }
 
-// fail settles a record that was not stored, or of which nothing is known.
-func (c *call) fail(a answer) {
-	b := c.broker
-	if matches(a.err, topicMoved) {
-		c.lookAgain(c.records[a.index].Topic)
+// fail settles a record that was not stored, or of which nothing is known. sent
+// tells whether it may have left this process, ended why the call did.
+func (c *call) fail(i int, err error, sent bool, ended error) {
+	if matches(err, topicMoved) {
+		c.lookAgain(c.records[i].Topic)
 	}
-	sent := b.link.produced.Load() != c.before
-	c.settle(a.index, b.classify(a.err, &c.records[a.index], sent, c.lost))
+	if ended != nil && errors.Is(err, kgo.ErrClientClosed) {
+		err = ended
+	}
+	c.settle(i, c.broker.classify(err, &c.records[i], sent))
 }
+
+// settle notes a record's answer. The first of a key to fail says why, those
+// behind it that they were not stored because of it.
+func (c *call) settle(i int, err error) {
+	if err != nil {
+		if _, again := c.failed[c.key(i)]; again {
+			err = broker.ErrPredecessor
+		}
+		c.failed[c.key(i)] = struct{}{}
+	}
+	c.errs[i] = err
+}
+
+func (c *call) key(i int) topicKey { return topicKey{c.records[i].Topic, c.records[i].Key} }
 
 // lookAgain drops what is known of a topic that may have been made anew.
 func (c *call) lookAgain(topic string) {
@@ -202,42 +176,10 @@ func (c *call) lookAgain(topic string) {
 	c.moved = append(c.moved, topic)
 	c.broker.counts.forget(topic)
 	c.broker.limits.forget(topic)
-	c.broker.producer.PurgeTopicsFromProducing(topic)
-	c.broker.alone.forget(topic)
-}
-
-// settle notes a record's answer, and releases or fails those behind it.
-func (c *call) settle(i int, err error) {
-	c.errs[i] = err
-	if err == nil {
-		if next := c.next[i]; next >= 0 {
-			c.ready = append(c.ready, next)
-		}
-		return
+	c.broker.senders.forget(topic)
+	if !c.sender.closed {
+		c.sender.client.PurgeTopicsFromProducing(topic) // nothing waits in it
 	}
-	for i = c.next[i]; i >= 0; i = c.next[i] {
-		c.errs[i] = broker.ErrPredecessor
-	}
-}
-
-// giveUp settles what has no answer, after taking those that have come.
-func (c *call) giveUp(err error) {
-	for {
-		select {
-		case a := <-c.answers:
-			c.take(a)
-			continue
-		default:
-		}
-		break
-	}
-	for i := range c.waiting {
-		c.settle(i, broker.Unknown(err))
-	}
-	for _, i := range c.ready { // never sent, but nobody has to know
-		c.settle(i, broker.Unknown(err))
-	}
-	c.giveUpRefused()
 }
 
 func (c *call) failAll(err error) []error {
@@ -245,4 +187,56 @@ func (c *call) failAll(err error) []error {
 		c.errs[i] = err
 	}
 	return c.errs
+}
+
+// A Kafka broker takes or refuses a batch as a whole, and the library then fails
+// all that waits for the same partition: the refusal of one record reaches many
+// that are without fault. They are sent again, in halves until those that are to
+// blame stand alone.
+
+var errNotAlone = errors.New("a batch was refused because of another record")
+
+func (c *call) isolate(ctx context.Context, refused []answer) {
+	groups := make(map[broker.Partition][]answer)
+	var order []broker.Partition
+	for _, a := range refused {
+		p := broker.Partition{Topic: c.kafka[a.index].Topic, ID: c.kafka[a.index].Partition}
+		if groups[p] == nil {
+			order = append(order, p)
+		}
+		groups[p] = append(groups[p], a)
+	}
+	for _, p := range order {
+		c.isolateGroup(ctx, groups[p])
+	}
+}
+
+// isolateGroup sends records of one partition together.
+func (c *call) isolateGroup(ctx context.Context, group []answer) {
+	if ctx.Err() != nil || c.sender.closed {
+		// They were not stored, and nothing says that they are to blame.
+		for _, a := range group {
+			c.settle(a.index, broker.Unavailable(broker.ScopePartition,
+				fmt.Errorf("topic %s: %w: %w", c.records[a.index].Topic, errNotAlone, a.err), ""))
+		}
+		return
+	}
+	indices := make([]int, len(group))
+	for i, a := range group {
+		indices[i] = a.index
+	}
+	refused := c.send(ctx, indices)
+	switch n := len(refused); {
+	case n == 0:
+	case len(group) == 1:
+		if matches(refused[0].err, tooLarges) {
+			c.broker.limits.relearn(ctx, c.records[refused[0].index].Topic) // to tell the right one
+		}
+		c.fail(refused[0].index, refused[0].err, true, nil)
+	case n == 1:
+		c.isolateGroup(ctx, refused)
+	default:
+		c.isolateGroup(ctx, refused[:n/2])
+		c.isolateGroup(ctx, refused[n/2:])
+	}
 }

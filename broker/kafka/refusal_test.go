@@ -34,7 +34,7 @@ func big(topic, key, id string) waybill.Record {
 // one who refuses.
 func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 	eachServer(t, func(t *testing.T, brokers []string) {
-		b := open(t, &kafka.Config{Brokers: brokers, Compression: "none", Linger: 20 * time.Millisecond})
+		b := open(t, &kafka.Config{Brokers: brokers, Compression: "none"})
 		topic := newTopic(t, b, 1)
 		publishAll(t, b, record(topic, "a", "a0"))
 		limit := func(bytes string) {
@@ -119,7 +119,7 @@ func produceControl(cluster *kfake.Cluster, code func(batch []byte) error) {
 
 func TestRecordsThatTheServerFindsInvalidAreFound(t *testing.T) {
 	cluster, brokers := startFake(t)
-	b := open(t, &kafka.Config{Brokers: brokers, Compression: "none", Linger: 5 * time.Millisecond})
+	b := open(t, &kafka.Config{Brokers: brokers, Compression: "none"})
 	topic := newTopic(t, b, 1)
 	var requests atomic.Int64
 	produceControl(cluster, func(batch []byte) error {
@@ -151,6 +151,52 @@ func TestRecordsThatTheServerFindsInvalidAreFound(t *testing.T) {
 	}
 	if got := len(readAll(t, b, topic, n-3)); got != n-3 {
 		t.Errorf("%d records are stored, want %d", got, n-3)
+	}
+}
+
+// The records of one key fill several batches, all on their way at once, and the
+// server refuses the first batch.
+func TestNothingIsTakenBehindARefusedBatchOfItsKey(t *testing.T) {
+	cluster, brokers := startFake(t)
+	b := open(t, &kafka.Config{Brokers: brokers, Compression: "none", MaxRecordBytes: 2000})
+	topic := newTopic(t, b, 1)
+	publishAll(t, b, record(topic, "a", "a0")) // from now on the library sends without waiting
+	var batches atomic.Int64
+	produceControl(cluster, func(batch []byte) error {
+		batches.Add(1)
+		if bytes.Contains(batch, []byte("poison")) {
+			return kerr.InvalidRecord
+		}
+		return nil
+	})
+	records := make([]waybill.Record, 60)
+	for i := range records {
+		records[i] = record(topic, "a", fmt.Sprintf("a%d", i+1))
+		records[i].Value = bytes.Repeat([]byte("v"), 200)
+	}
+	records[3].Value = []byte("poison")
+	for i, err := range publish(t, b, records...) {
+		want := "predecessor"
+		switch {
+		case i < 3:
+			want = "ok"
+		case i == 3:
+			want = "permanent"
+		}
+		if got := classOf(err); got != want {
+			t.Errorf("record %d: got %v, want %s", i, err, want)
+		}
+	}
+	if batches.Load() < 3 {
+		t.Errorf("there were %d batches: the test proves nothing", batches.Load())
+	}
+	publishAll(t, b, record(topic, "b", "last"))
+	var got []string
+	for _, d := range readAll(t, b, topic, 5) {
+		got = append(got, d.Record.EventID)
+	}
+	if want := []string{"a0", "a1", "a2", "a3", "last"}; !slices.Equal(got, want) {
+		t.Errorf("stored are %v, want %v", got, want)
 	}
 }
 

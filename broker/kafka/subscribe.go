@@ -86,7 +86,8 @@ func (b *Broker) Subscribe(ctx context.Context, request broker.SubscribeRequest)
 
 func (s *subscription) options(topics []string) []kgo.Opt {
 	c := &s.broker.config
-	return append(c.options(s.link),
+	return append(c.options(),
+		kgo.WithHooks(s.link),
 		kgo.ConsumerGroup(s.group),
 		kgo.ConsumeTopics(topics...),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
