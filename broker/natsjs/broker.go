@@ -2,6 +2,7 @@ package natsjs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -80,7 +81,7 @@ func Open(ctx context.Context, urls string, config *Config) (*Broker, error) {
 		gone:   make(chan struct{}),
 	}
 	if b.conn, err = nats.Connect(urls, b.options(ctx)...); err != nil {
-		return nil, &waybill.Error{Op: "connect to nats", Key: shown, Err: withoutURLs(err), Hint: "is the server running, and are the credentials right?"}
+		return nil, &waybill.Error{Op: "connect to nats", Key: shown, Err: withoutURLs(err), Hint: connectHint(err)}
 	}
 	b.js, err = jetstream.New(b.conn,
 		jetstream.WithPublishAsyncMaxPending(maxUnanswered),
@@ -92,6 +93,22 @@ func Open(ctx context.Context, urls string, config *Config) (*Broker, error) {
 		return nil, &waybill.Error{Op: "connect to nats", Key: shown, Err: err}
 	}
 	return b, nil
+}
+
+// connectHint tells a server that does not answer from one that answers no.
+func connectHint(err error) string {
+	var unverified *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return "the URL demands TLS, which the server does not offer: write nats://, or give the server a certificate"
+	case errors.Is(err, nats.ErrSecureConnRequired):
+		return "the server demands TLS: write tls://"
+	case errors.As(err, &unverified):
+		return "the server's certificate cannot be verified: is its authority known to this system, and does the URL name the host as the certificate does?"
+	case errors.Is(err, nats.ErrAuthorization):
+		return "check the user and password, or the token, in the URL, or the credentials file"
+	}
+	return "is the server running, and are the credentials right?"
 }
 
 func (b *Broker) options(ctx context.Context) []nats.Option {

@@ -114,6 +114,7 @@ func (w away) Check(context.Context, []string) []broker.Check {
 	var known *waybill.Error
 	if errors.As(w.err, &known) && known.Hint != "" {
 		hint = known.Hint
+		w.err = &waybill.Error{Op: known.Op, Key: known.Key, Err: known.Err}
 	}
 	return []broker.Check{{Name: "reachable", Detail: oneLine(w.err.Error()), Hint: hint}}
 }
