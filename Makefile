@@ -54,8 +54,9 @@ sql: ## write docs/sql, the catalogue of every statement, from the stores' sourc
 	@$(GO) test -count 1 -timeout 2m -run '^TestCatalogue$$' ./internal/lint -update
 
 .PHONY: docs
-docs: ## write docs/cli.md, docs/config.md and docs/cli-json.md from the command's sources
+docs: ## write docs/cli.md, cli-json.md, config.md and metrics.md from the sources
 	@$(GO) test -count 1 -timeout 2m -run 'Reference$$' ./cmd/waybill -update
+	@$(GO) test -count 1 -timeout 2m -run 'Reference$$' ./telemetry/promwaybill -update
 
 .PHONY: fmt
 fmt: $(GOFUMPT) ## format all Go code
