@@ -56,7 +56,12 @@ func TestConsumerIsKilled(t *testing.T) {
 	for _, point := range consumerPoints {
 		t.Run(point, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, w *world) {
-				all := append(keys(10), "poison")
+				// Where the commit of a batch is the point, no retry of a held event
+				// may pass it first.
+				all, poison := keys(10), point != "inbox.committed:3"
+				if poison {
+					all = append(all, "poison")
+				}
 				w.append(6, all...)
 				relay := w.start("relay", "")
 				first := w.start("consumer", point)
@@ -67,10 +72,10 @@ func TestConsumerIsKilled(t *testing.T) {
 				w.drained()
 				until(t, "the poison held: one DEAD and the rest behind it", func() bool {
 					counts, err := w.held.CountHeld(t.Context(), group)
-					return err == nil && counts.Dead == 1 && counts.Blocked == 7
+					return err == nil && (!poison || counts.Dead == 1 && counts.Blocked == 7)
 				})
 				w.check()
-				if n := w.number("SELECT coalesce(sum(duplicates), 0) FROM consumed_event"); point == "inbox.committed:3" && n == 0 {
+				if n := w.number("SELECT coalesce(sum(duplicates), 0) FROM consumed_event"); !poison && n == 0 {
 					t.Error("no duplicate was absorbed: the consumer was not killed between commit and acknowledgement")
 				}
 				relay.stop()
