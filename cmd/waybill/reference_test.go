@@ -178,7 +178,7 @@ func shellWords(line string) []string {
 			quoted, some = !quoted, true
 		case quoted:
 			word.WriteRune(r)
-		case r == '>' || r == '|':
+		case strings.ContainsRune(">|&;", r):
 			end()
 			return words
 		case r == ' ':
