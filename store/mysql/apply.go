@@ -1,0 +1,185 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/waybillhq/waybill/store"
+)
+
+// The lock shuts out a claim, and a renewal by the owner for the moments that a
+// settling takes. The time is the one after the locks were waited for.
+const lockLeasesSQL = `
+SELECT l.lane, l.owner = ? AND l.fence = w.fence AND l.expires_at > SYSDATE(6)
+FROM ` + listedLeases + ` STRAIGHT_JOIN {lease} l FORCE INDEX (PRIMARY) ON l.lane = w.lane
+{for share l}`
+
+const lockQueuedSQL = `
+SELECT p.id FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id {for update p}`
+
+const deleteQueuedSQL = `
+DELETE p FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id`
+
+const insertReceiptsSQL = `
+INSERT INTO {receipt} (id, event_id, outcome, via, published_to, note)
+SELECT c.id, c.event_id, c.outcome, c.via, c.published_to, c.note
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', event_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', outcome VARCHAR(7) CHARACTER SET utf8mb4 PATH '$[2]',
+    via VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[3]', published_to VARCHAR(1024) CHARACTER SET utf8mb4 PATH '$[4]',
+    note TEXT CHARACTER SET utf8mb4 PATH '$[5]')) c
+ON DUPLICATE KEY UPDATE
+    event_id = VALUES(event_id), outcome = VALUES(outcome), via = VALUES(via),
+    published_at = VALUES(published_at), published_to = VALUES(published_to), note = VALUES(note)`
+
+// An event is locked before its queue row, as a requeue does.
+const lockEventsSQL = `
+SELECT e.id FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = w.id {for update e}`
+
+const deleteReceiptsSQL = `
+DELETE r FROM ` + listedIDs + ` STRAIGHT_JOIN {receipt} r FORCE INDEX (PRIMARY) ON r.id = w.id`
+
+const deleteEventsSQL = `
+DELETE e FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = w.id`
+
+const failSQL = `
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', dead TINYINT PATH '$[1]', retries INT PATH '$[2]', retry_in BIGINT PATH '$[3]',
+    error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) c
+STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = c.id
+SET p.status = IF(c.dead = 1, 'DEAD', 'PENDING'),
+    p.parked = 1,
+    p.retry_count = c.retries,
+    p.next_retry_at = IF(c.dead = 1, NULL, UTC_TIMESTAMP(6) + INTERVAL c.retry_in MICROSECOND),
+    p.first_error = COALESCE(NULLIF(p.first_error, ''), c.error),
+    p.last_error = c.error,
+    p.updated_at = UTC_TIMESTAMP(6)`
+
+const parkSQL = `
+UPDATE ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id
+SET p.parked = 1, p.updated_at = UTC_TIMESTAMP(6)`
+
+// Apply makes the changes if the leases hold.
+func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
+	return failure("apply", "", s.inTx(ctx, func(tx ownTx) error {
+		if err := tx.lockLeases(ctx, guard); err != nil {
+			return err
+		}
+		if err := tx.settle(ctx, changes.Settled, changes.Forget); err != nil {
+			return err
+		}
+		if err := tx.fail(ctx, changes.Failed); err != nil {
+			return err
+		}
+		if len(changes.Parked) == 0 {
+			return nil
+		}
+		_, err := tx.exec(ctx, parkSQL, list(slices.Sorted(slices.Values(changes.Parked))))
+		return err
+	}))
+}
+
+func (t ownTx) lockLeases(ctx context.Context, guard store.Guard) error {
+	if len(guard.Lanes) == 0 {
+		// The queue is asked for all the same.
+		_, err := t.exec(ctx, deleteQueuedSQL, "[]")
+		return err
+	}
+	rows, err := t.query(ctx, lockLeasesSQL, guard.Owner, leaseList(guard.Lanes))
+	if err != nil {
+		return err
+	}
+	held := make(map[int]bool, len(guard.Lanes))
+	err = each(rows, func() error {
+		var lane int
+		var holds bool
+		err := rows.Scan(&lane, &holds)
+		held[lane] = holds
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var lost []int
+	for _, lease := range guard.Lanes {
+		if !held[lease.Lane] && !slices.Contains(lost, lease.Lane) {
+			lost = append(lost, lease.Lane)
+		}
+	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		return &store.StaleError{Lanes: lost}
+	}
+	return nil
+}
+
+// leaseList orders the lanes, so that two transactions cannot lock them crosswise.
+func leaseList(leases []store.Lease) string {
+	pairs := make([][2]int64, len(leases))
+	for i, lease := range leases {
+		pairs[i] = [2]int64{int64(lease.Lane), lease.Fence}
+	}
+	slices.SortFunc(pairs, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	return list(pairs)
+}
+
+// settle goes through the rows by id, so that two settlings cannot lock them
+// crosswise.
+func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget bool) error {
+	if len(settled) == 0 {
+		return nil
+	}
+	byID := make(map[int64]store.SettledChange, len(settled))
+	ids := make([]int64, 0, len(settled))
+	for _, c := range settled {
+		if _, twice := byID[c.ID]; !twice {
+			ids = append(ids, c.ID)
+		}
+		byID[c.ID] = c
+	}
+	slices.Sort(ids)
+	if forget {
+		if _, err := collect(ctx, t, scanOne[int64], lockEventsSQL, list(ids)); err != nil {
+			return err
+		}
+	}
+	queued, err := collect(ctx, t, scanOne[int64], lockQueuedSQL, list(ids))
+	if err != nil || len(queued) == 0 {
+		return err
+	}
+	if _, err := t.exec(ctx, deleteQueuedSQL, list(queued)); err != nil {
+		return err
+	}
+	if forget {
+		if _, err := t.exec(ctx, deleteReceiptsSQL, list(queued)); err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, deleteEventsSQL, list(queued))
+		return err
+	}
+	receipts := make([][6]any, len(queued))
+	for i, id := range queued {
+		c := byID[id]
+		receipts[i] = [6]any{id, fit(c.EventID, 128), string(c.Outcome), fit(c.Via, 32), fit(c.PublishedTo, 1024), storable(c.Note)}
+	}
+	_, err = t.exec(ctx, insertReceiptsSQL, list(receipts))
+	return err
+}
+
+func (t ownTx) fail(ctx context.Context, failed []store.FailedChange) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	failed = slices.Clone(failed)
+	slices.SortStableFunc(failed, func(a, b store.FailedChange) int { return cmp.Compare(a.ID, b.ID) })
+	changes := make([][5]any, len(failed))
+	for i, c := range failed {
+		dead := 0
+		if c.Dead {
+			dead = 1
+		}
+		changes[i] = [5]any{c.ID, dead, c.Retries, micros(c.RetryIn), storable(c.Error)}
+	}
+	_, err := t.exec(ctx, failSQL, list(changes))
+	return err
+}

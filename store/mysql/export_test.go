@@ -1,0 +1,30 @@
+package mysql
+
+import "github.com/waybillhq/waybill/store"
+
+// Text returns a statement of the list as this store sends it.
+func (s *Store) Text(role, name string) string {
+	for _, statement := range statements {
+		if statement.role == role && statement.name == name {
+			return s.sql(statement.template)
+		}
+	}
+	panic("no such statement: " + role + " " + name)
+}
+
+// FetchText returns the fetch of all lanes as it is sent, and its parameters.
+func (s *Store) FetchText(limit int) (string, []any) {
+	text, args := s.fetchText(everyLane(), nil)
+	return text, append(args, limit)
+}
+
+// IsMariaDB tells which of the two servers this is.
+func (s *Store) IsMariaDB() bool { return !s.dialect.of }
+
+func everyLane() []store.LaneCursor {
+	cursors := make([]store.LaneCursor, store.Lanes)
+	for i := range cursors {
+		cursors[i].Lane = i
+	}
+	return cursors
+}

@@ -1,0 +1,220 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/waybillhq/waybill/internal/testenv"
+	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/mysql"
+	"github.com/waybillhq/waybill/store/storetest"
+)
+
+// servers are the databases that everything is run against.
+var servers = []struct {
+	name     string
+	variable string
+	dsn      func(tb testing.TB) string
+}{
+	{"mysql9", "WAYBILL_TEST_MYSQL9", testenv.MySQL9},
+	{"mariadb10", "WAYBILL_TEST_MARIADB10", testenv.MariaDB10},
+}
+
+// onEach runs a test against each server.
+func onEach(t *testing.T, run func(t *testing.T, s server)) {
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) { run(t, server{s.name, s.dsn(t)}) })
+	}
+}
+
+// server makes databases on one server.
+type server struct{ name, dsn string }
+
+func (s server) harness() storetest.Harness[*sql.Tx] {
+	return storetest.Harness[*sql.Tx]{Open: func(t testing.TB, options storetest.Options) *storetest.Subject[*sql.Tx] {
+		if options.Names.Schema != "" {
+			s.drop(t, options.Names.Schema)
+			t.Cleanup(func() { s.drop(t, options.Names.Schema) })
+		}
+		// Random operations hold transactions open. An id that was deleted a moment
+		// ago, by the test before, and is inserted again locks what is around it.
+		if options.Bare || options.Names != (store.Names{}) || strings.Contains(strings.ToLower(t.Name()), "model") {
+			return subject(openStore(t, s.freshDatabase(t), options), options)
+		}
+		return subject(openStore(t, s.usedDatabase(t), options), options)
+	}}
+}
+
+func subject(st *mysql.Store, options storetest.Options) *storetest.Subject[*sql.Tx] {
+	names := options.Names.WithDefaults()
+	return &storetest.Subject[*sql.Tx]{
+		Outbox:   st,
+		Appender: storetest.SQLAppender(st),
+		Consumer: st,
+		Begin:    func(ctx context.Context) (*sql.Tx, error) { return st.DB().BeginTx(ctx, nil) },
+		Commit:   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+		Rollback: func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
+		Exec: func(ctx context.Context, tx *sql.Tx, statement storetest.Statement) error {
+			_, err := tx.ExecContext(ctx, statement.SQL(table(names.Schema, names.Event)))
+			return err
+		},
+		SetSchemaVersion: func(ctx context.Context, version int) error {
+			_, err := st.DB().ExecContext(ctx, "UPDATE "+table(names.Schema, names.Meta)+" SET `value` = ? WHERE `key` = 'schema_version'", fmt.Sprint(version))
+			return err
+		},
+		Explain: func(ctx context.Context, statement storetest.HotStatement) (storetest.Plan, error) {
+			return explain(ctx, st, statement)
+		},
+	}
+}
+
+func table(schema, name string) string {
+	quoted := "`" + strings.ReplaceAll(name, "`", "``") + "`"
+	if schema == "" {
+		return quoted
+	}
+	return "`" + strings.ReplaceAll(schema, "`", "``") + "`." + quoted
+}
+
+// testWindow is shorter than the default, so that the suite sees it end, and
+// longer than a case leaves a transaction open.
+const testWindow = 5 * time.Second
+
+func openStore(t testing.TB, dsn string, options storetest.Options) *mysql.Store {
+	t.Helper()
+	st, err := mysql.Open(t.Context(), dsn, &mysql.Config{NoTrigger: options.NoTrigger, Names: options.Names, CommitWindow: testWindow})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if !options.Bare {
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger}); err != nil {
+			t.Fatalf("migrate: %v", err)
+		}
+	}
+	return st
+}
+
+var (
+	prefix = fmt.Sprintf("waybill_%d_", os.Getpid())
+	made   atomic.Int64
+
+	idleMu sync.Mutex
+	idle   = make(map[string][]string) // by server
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range servers {
+		for _, dsn := range idle[s.name] {
+			settings, err := driver.ParseDSN(dsn)
+			if err == nil {
+				err = execute(context.Background(), os.Getenv(s.variable), "DROP DATABASE IF EXISTS "+table("", settings.DBName))
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
+
+var emptyAll = []string{
+	"DELETE FROM outbox_event", "DELETE FROM outbox_pending", "DELETE FROM outbox_receipt", "DELETE FROM outbox_event_archive",
+	"DELETE FROM waybill_audit", "DELETE FROM outbox_relay", "UPDATE outbox_lease SET owner = '', fence = 0, expires_at = '1970-01-01'",
+	"DELETE FROM consumed_event", "DELETE FROM consumer_key", "DELETE FROM consumer_progress", "DELETE FROM held_event",
+	"DELETE FROM consumer_reader", "DELETE FROM consumer_member", "UPDATE waybill_meta SET `value` = '1' WHERE `key` = 'schema_version'",
+}
+
+// usedDatabase returns the DSN of a database whose tables, if there are any, are
+// empty: they are made once and used by one test after the other.
+func (s server) usedDatabase(t testing.TB) string {
+	t.Helper()
+	idleMu.Lock()
+	defer idleMu.Unlock()
+	var dsn string
+	if n := len(idle[s.name]); n > 0 {
+		dsn, idle[s.name] = idle[s.name][n-1], idle[s.name][:n-1]
+	} else {
+		dsn = s.newDatabase(t)
+	}
+	t.Cleanup(func() {
+		if err := execute(context.WithoutCancel(t.Context()), dsn, emptyAll...); err != nil {
+			t.Error(err)
+			return
+		}
+		idleMu.Lock()
+		defer idleMu.Unlock()
+		idle[s.name] = append(idle[s.name], dsn)
+	})
+	return dsn
+}
+
+// freshDatabase makes an empty database and returns its DSN.
+func (s server) freshDatabase(t testing.TB) string {
+	t.Helper()
+	dsn := s.newDatabase(t)
+	settings, _ := driver.ParseDSN(dsn)
+	t.Cleanup(func() { s.drop(t, settings.DBName) })
+	return dsn
+}
+
+func (s server) newDatabase(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("%s%d", prefix, made.Add(1))
+	s.run(t, "CREATE DATABASE "+name)
+	return s.withDatabase(t, name)
+}
+
+func (s server) withDatabase(t testing.TB, name string) string {
+	t.Helper()
+	settings, err := driver.ParseDSN(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.DBName = name
+	return settings.FormatDSN()
+}
+
+func (s server) drop(t testing.TB, name string) {
+	t.Helper()
+	s.run(t, "DROP DATABASE IF EXISTS "+table("", name))
+}
+
+// run runs statements on a connection of the test's own, as an administrator.
+func (s server) run(t testing.TB, statements ...string) {
+	t.Helper()
+	if err := execute(context.WithoutCancel(t.Context()), s.dsn, statements...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// execute runs statements on one connection.
+func execute(ctx context.Context, dsn string, statements ...string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	for _, statement := range statements {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}

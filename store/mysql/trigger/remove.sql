@@ -1,0 +1,3 @@
+DROP TRIGGER IF EXISTS {queue_trigger};
+
+DROP TRIGGER IF EXISTS {key_trigger};
