@@ -23,7 +23,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		most := 2 + int(span/(10*time.Second))
 		for _, text := range []string{"database unavailable", "database available again"} {
 			if n := e.log.count(text); n > most {
-				t.Errorf("%d log lines %q in %v, want at most %d", n, text, span, most)
+				e.t.Errorf("%d log lines %q in %v, want at most %d", n, text, span, most)
 			}
 		}
 		e.store.away(false, "fetch")
@@ -52,8 +52,8 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.broker.DenyTopic("refunds", true)
 		e.broker.SetFault(nil)
 		e.pause(300 * time.Millisecond) // the backoffs end, and all of the topic are due
-		if _, err := e.db.Store.RetryDead(t.Context(), store.Action{Actor: "test", Reason: "mended"}, []string{"dead-1"}); err != nil {
-			t.Fatal(err)
+		if _, err := e.db.Store.RetryDead(e.t.Context(), store.Action{Actor: "test", Reason: "mended"}, []string{"dead-1"}); err != nil {
+			e.t.Fatal(err)
 		}
 		e.untilStatus("dead-1", store.StatusSent)
 		e.broker.DenyTopic("refunds", false)
@@ -69,7 +69,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 
 	each(t, h, "slow reads miss neither new events nor late ones", func(e *env[TX]) {
 		if h.SerialWriters {
-			t.Skip("no transaction can commit a lower id late")
+			e.t.Skip("no transaction can commit a lower id late")
 		}
 		e.append(event("first", 1))
 		e.relay(nil)
@@ -89,7 +89,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 
 	each(t, h, "a statement that never returns is given up", func(e *env[TX]) {
 		if h.Bubble == nil {
-			t.Skip("it takes half a minute")
+			e.t.Skip("it takes half a minute")
 		}
 		e.relay(nil)
 		for _, op := range []string{"fetch", "apply"} {
