@@ -69,7 +69,7 @@ func Open(ctx context.Context, config *Config) (*Broker, error) {
 	b.life, b.end = context.WithCancel(context.Background())
 	b.counts.changed = b.partitionsChanged
 	b.limits.init(b)
-	b.senders.init(b)
+	b.senders.broker = b
 	fail := func(err error) (*Broker, error) {
 		return nil, &waybill.Error{Op: "connect to kafka", Key: fmt.Sprint(c.Brokers), Err: err, Hint: "are the brokers running, and are the credentials right?"}
 	}

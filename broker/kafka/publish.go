@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybillhq/waybill"
@@ -31,11 +32,6 @@ func (b *Broker) Publish(ctx context.Context, records []waybill.Record) []error 
 	defer cancel()
 	defer context.AfterFunc(b.life, cancel)()
 	b.limits.learn(ctx, c.topics()...)
-	var err error
-	if c.sender, err = b.senders.take(); err != nil {
-		return c.failAll(broker.Unavailable(broker.ScopeBroker, errClosed, ""))
-	}
-	defer b.senders.put(c.sender)
 	c.run(ctx)
 	return c.errs
 }
@@ -86,10 +82,26 @@ func (c *call) run(ctx context.Context) {
 			all = append(all, i)
 		}
 	}
-	c.isolate(ctx, c.send(ctx, all))
+	c.sendAll(ctx, all)
 	for _, a := range late {
 		c.settle(a.index, a.err)
 	}
+}
+
+func (c *call) sendAll(ctx context.Context, indices []int) {
+	if len(indices) == 0 {
+		return
+	}
+	// Not before now: finding the limits may have made the former ones useless.
+	var err error
+	if c.sender, err = c.broker.senders.take(); err != nil {
+		for _, i := range indices {
+			c.settle(i, broker.Unavailable(broker.ScopeBroker, errClosed, ""))
+		}
+		return
+	}
+	defer c.broker.senders.put(c.sender)
+	c.isolate(ctx, c.send(ctx, indices))
 }
 
 // limit returns the size that a record of the topic may have. Before it refuses
@@ -102,8 +114,7 @@ func (c *call) limit(ctx context.Context, topic string, size int) int {
 	}
 	c.relearnt = append(c.relearnt, topic)
 	if l.relearn(ctx, topic) {
-		c.broker.senders.forget(topic)
-		c.sender.client.PurgeTopicsFromProducing(topic) // it has nothing yet
+		c.broker.senders.renew()
 	}
 	return int(l.batch(topic))
 }
@@ -146,7 +157,7 @@ func (c *call) send(ctx context.Context, indices []int) (refused []answer) {
 // tells whether it may have left this process, ended why the call did.
 func (c *call) fail(i int, err error, sent bool, ended error) {
 	if matches(err, topicMoved) {
-		c.lookAgain(c.records[i].Topic)
+		c.lookAgain(c.records[i].Topic, err)
 	}
 	if ended != nil && errors.Is(err, kgo.ErrClientClosed) {
 		err = ended
@@ -169,16 +180,15 @@ func (c *call) settle(i int, err error) {
 func (c *call) key(i int) topicKey { return topicKey{c.records[i].Topic, c.records[i].Key} }
 
 // lookAgain drops what is known of a topic that may have been made anew.
-func (c *call) lookAgain(topic string) {
+func (c *call) lookAgain(topic string, err error) {
 	if slices.Contains(c.moved, topic) {
 		return
 	}
 	c.moved = append(c.moved, topic)
 	c.broker.counts.forget(topic)
 	c.broker.limits.forget(topic)
-	c.broker.senders.forget(topic)
-	if !c.sender.closed {
-		c.sender.client.PurgeTopicsFromProducing(topic) // nothing waits in it
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) { // which the library asks about itself
+		c.broker.senders.renew()
 	}
 }
 

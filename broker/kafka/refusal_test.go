@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybillhq/waybill"
@@ -44,6 +46,7 @@ func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 			})
 		}
 		limit("2000")
+		untilRefused(t, brokers, topic)
 		want := []string{"a0"}
 		var calls sync.WaitGroup
 		for other := range 3 { // calls without fault share the partition, and its batches
@@ -74,12 +77,25 @@ func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 			}
 		}
 		publishAll(t, b, record(topic, "b", "b2"))
-		limit("20000") // of which the client has to become aware, so that the large one can be retried
-		publishAll(t, b, big(topic, "d", "d1"), record(topic, "z", "last"))
+		limit("20000")                                // of which the client has to become aware, so that the large one can be retried
+		for deadline := time.Now().Add(patience); ; { // a broker takes a moment to apply it
+			errs := publish(t, b, big(topic, "d", "d1"))
+			if errs[0] == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(errs[0])
+			}
+		}
+		publishAll(t, b, record(topic, "z", "last"))
 		want = append(want, "a1", "a2", "c1", "c2", "b2", "d1", "last")
 		var got []string
-		for _, d := range readAll(t, b, topic, len(want)) {
-			got = append(got, d.Record.EventID)
+		for sub := subscribe(t, b, "group-"+waybill.NewID(), topic); len(got) < len(want); {
+			for _, d := range poll(t, sub) {
+				if d.Record.Key != "probe" {
+					got = append(got, d.Record.EventID)
+				}
+			}
 		}
 		slices.Sort(got)
 		slices.Sort(want)
@@ -87,6 +103,26 @@ func TestRefusedBatchBlamesNobodyButTheGuilty(t *testing.T) {
 			t.Errorf("stored are %v, want %v", got, want)
 		}
 	})
+}
+
+// untilRefused waits until the broker refuses what is larger than the limit.
+func untilRefused(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		probe := &kgo.Record{Topic: topic, Key: []byte("probe"), Value: big(topic, "", "").Value}
+		if err := client.ProduceSync(ctx, probe).FirstErr(); errors.Is(err, kerr.MessageTooLarge) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // produceControl answers the produce requests for which code returns an error.

@@ -25,6 +25,7 @@ const (
 type sender struct {
 	client *kgo.Client
 	rested time.Time // since
+	age    int       // of the senders when it was made
 	// produced counts the produce requests of which a byte was written.
 	produced atomic.Int64
 	closed   bool
@@ -105,10 +106,8 @@ type senders struct {
 	mu      sync.Mutex
 	resting []*sender
 	closed  bool
-	stale   map[string]time.Time // topics whose senders look again, and since when
+	age     int // older ones are not used any more
 }
-
-func (p *senders) init(b *Broker) { p.broker, p.stale = b, make(map[string]time.Time) }
 
 // take returns a sender that nobody else uses.
 func (p *senders) take() (*sender, error) {
@@ -124,15 +123,7 @@ func (p *senders) take() (*sender, error) {
 			old = append(old, last)
 		}
 	}
-	var again []string
-	if taken != nil {
-		for topic, since := range p.stale {
-			if taken.rested.Before(since) {
-				again = append(again, topic)
-			}
-		}
-	}
-	closed := p.closed
+	closed, age := p.closed, p.age
 	p.mu.Unlock()
 	for _, s := range old {
 		s.close()
@@ -141,10 +132,9 @@ func (p *senders) take() (*sender, error) {
 	case closed:
 		return nil, kgo.ErrClientClosed
 	case taken != nil:
-		taken.client.PurgeTopicsFromProducing(again...)
 		return taken, nil
 	}
-	s := &sender{}
+	s := &sender{age: age}
 	var err error
 	s.client, err = kgo.NewClient(append(p.broker.producerOptions(), kgo.WithHooks(p.broker.link, s))...)
 	return s, err
@@ -156,22 +146,30 @@ func (p *senders) put(s *sender) {
 		return
 	}
 	p.mu.Lock()
-	closed := p.closed
-	if !closed {
+	useless := p.closed || s.age != p.age
+	if !useless {
 		s.rested = now()
 		p.resting = append(p.resting, s)
 	}
 	p.mu.Unlock()
-	if closed {
+	if useless {
 		s.close()
 	}
 }
 
-// forget makes every sender look again at a topic.
-func (p *senders) forget(topic string) {
+// renew gives up all senders, because of what they know of a topic. They must
+// not just forget the topic: with it they would forget the numbers of their
+// batches, and the broker takes a batch with a number that it knows for a
+// duplicate, which it confirms and does not store.
+func (p *senders) renew() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stale[topic] = now()
+	p.age++
+	resting := p.resting
+	p.resting = nil
+	p.mu.Unlock()
+	for _, s := range resting {
+		s.close()
+	}
 }
 
 func (p *senders) close() {
