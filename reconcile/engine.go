@@ -2,7 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/waybillhq/waybill"
 )
 
 // Config says how an engine runs. Nil means all defaults.
@@ -95,7 +98,7 @@ func (r *run) now() time.Time {
 func (r *run) sweep(ctx context.Context) error {
 	var from *Key
 	for {
-		to, err := r.arms.boundary(ctx, from, r.check.ChunkRows)
+		to, err := r.boundary(ctx, from)
 		whole := Range{From: from, To: to}
 		if err == nil {
 			err = r.chunk(ctx, whole)
@@ -117,6 +120,20 @@ func (r *run) sweep(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// boundary returns where the chunk from a key on ends. A database that sorts
+// otherwise than the keys do must not lead the run in circles.
+func (r *run) boundary(ctx context.Context, from *Key) (*Key, error) {
+	to, err := r.arms.boundary(ctx, from, r.check.ChunkRows)
+	if err == nil && from != nil && to != nil && to.Compare(*from) <= 0 {
+		return nil, disorder(fmt.Errorf("key %s comes after %s", *to, *from))
+	}
+	return to, err
+}
+
+func disorder(err error) error {
+	return &waybill.Error{Op: "read keys", Err: err, Hint: "the database does not sort them as the check's key type does: is the type right?"}
 }
 
 // chunk compares the keys of one range, and adds to the report only if all of
@@ -166,6 +183,9 @@ func (r *run) gather(ctx context.Context, whole Range) ([]Facts, RowCounts, erro
 	for joined, err := range Merge(each(write), each(log), each(read)) {
 		if err != nil {
 			return nil, size, err
+		}
+		if !whole.Contains(joined.Key) {
+			return nil, size, disorder(fmt.Errorf("key %s is among those of %s", joined.Key, whole))
 		}
 		size.Log += int64(len(joined.Log))
 		found = append(found, Facts{Key: joined.Key, Write: joined.Write, Log: joined.Log, Read: joined.Read})

@@ -292,6 +292,30 @@ func TestWhatCannotBeReadIsUnverified(t *testing.T) {
 	}
 }
 
+// circling is a database that sorts as no key does.
+type circling struct{ *world }
+
+func (c circling) boundary(context.Context, *Key, int) (*Key, error) {
+	key := textKey(c.t, "m")
+	return &key, nil
+}
+
+func TestADatabaseInAnotherOrderEndsTheRun(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", 1)
+	w.put("z", 1)
+	e := w.engine(nil)
+	e.arms = circling{w}
+	report, err := e.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Keys != 1 || report.Unverified != 1 || report.Coverage.Complete {
+		t.Errorf("%d keys, %d unverified", report.Keys, report.Unverified)
+	}
+	expect(t, report, "UNVERIFIED [m, end)")
+}
+
 func TestARunThatIsStoppedHasNoReport(t *testing.T) {
 	w := newWorld(t)
 	w.put("a", 1)
