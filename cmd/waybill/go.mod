@@ -14,6 +14,7 @@ require (
 	github.com/waybillhq/waybill v0.0.0
 	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
+	github.com/waybillhq/waybill/store/mysql v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
 	github.com/waybillhq/waybill/telemetry/promwaybill v0.0.0
@@ -67,6 +68,7 @@ replace (
 	github.com/waybillhq/waybill => ../..
 	github.com/waybillhq/waybill/broker/kafka => ../../broker/kafka
 	github.com/waybillhq/waybill/broker/natsjs => ../../broker/natsjs
+	github.com/waybillhq/waybill/store/mysql => ../../store/mysql
 	github.com/waybillhq/waybill/store/postgres => ../../store/postgres
 	github.com/waybillhq/waybill/store/sqlite => ../../store/sqlite
 	github.com/waybillhq/waybill/telemetry/promwaybill => ../../telemetry/promwaybill

@@ -33,6 +33,8 @@ type Broker interface {
 var stores = map[string]func(context.Context, config.Store) (Store, error){
 	"sqlite":   openSQLite,
 	"postgres": openPostgres,
+	"mysql":    openMySQL,
+	"mariadb":  openMySQL,
 }
 
 var brokers = map[string]func(context.Context, config.Broker, *slog.Logger) (Broker, error){

@@ -111,6 +111,8 @@ func TestDescribeHidesSecrets(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{Describe(config.Store{Kind: "sqlite", DSN: "file:/data/a%20b.db?mode=rw"}), "sqlite /data/a b.db"},
 		{Describe(config.Store{Kind: "postgres", DSN: "postgres://app:pw@db/orders"}), "postgres postgres://app:*****@db/orders"},
+		{Describe(config.Store{Kind: "mysql", DSN: "app:p@s/w:d@tcp(db:3306)/orders"}), "mysql app:*****@tcp(db:3306)/orders"},
+		{Describe(config.Store{Kind: "mysql", DSN: "mysql://app:pw@db/orders"}), "mysql mysql://app:*****@db/orders"},
 		{DescribeBroker(config.Broker{Kind: "nats", URL: "nats://app:pw@mq:4222"}), "nats nats://app:*****@mq:4222"},
 		{DescribeBroker(config.Broker{Kind: "embedded", Dir: "nats", Port: 4222}), "embedded nats at 127.0.0.1:4222, streams in nats"},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/store/mysql"
 	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/sqlite"
 )
@@ -24,6 +25,14 @@ func openSQLite(ctx context.Context, c config.Store) (Store, error) {
 
 func openPostgres(ctx context.Context, c config.Store) (Store, error) {
 	st, err := postgres.Open(ctx, c.DSN, &postgres.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+func openMySQL(ctx context.Context, c config.Store) (Store, error) {
+	st, err := mysql.Open(ctx, c.DSN, &mysql.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
 	if err != nil {
 		return nil, err
 	}

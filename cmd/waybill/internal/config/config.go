@@ -26,7 +26,7 @@ type Config struct {
 
 // Store says where the outbox is.
 type Store struct {
-	Kind      string `yaml:"kind"` // "sqlite" or "postgres"
+	Kind      string `yaml:"kind"` // "sqlite", "postgres", "mysql" or "mariadb"
 	DSN       string `yaml:"dsn" secret:"dsn"`
 	DSNFile   string `yaml:"dsn_file" path:"file"`
 	NoTrigger bool   `yaml:"no_trigger"`

@@ -261,6 +261,8 @@ func TestRedact(t *testing.T) {
 		{"postgres://db/x?sslpassword=pw&a=b", "postgres://db/x?sslpassword=*****&a=b"},
 		{"authentication failed for hunter2", "authentication failed for *****"},
 		{"nats://mq:4222 is away", "nats://mq:4222 is away"},
+		{`open "app:p@s/w:d@tcp(db:3306)/x": refused`, `open "app:*****@tcp(db:3306)/x": refused`},
+		{"app:pw@/x", "app:*****@/x"},
 		{"p@ss:w in postgres://a:p@ss:w@db/x", "***** in postgres://a:*****@db/x"},
 	} {
 		if got := Redact(c.text, []string{"hunter2", "p@ss:w"}); got != c.want {

@@ -20,6 +20,10 @@ var passwordOption = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pwd|toke
 // userInfo finds a password, or a lone token, before the '@' of a URL.
 var userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#@:]*)(:[^\s/?#]*)?@`)
 
+// driverInfo finds a password in the form of go-sql-driver/mysql:
+// user:password@tcp(host:3306)/database.
+var driverInfo = regexp.MustCompile(`([^\s:/@"'=]+):([^\s]+)@((?:[a-z]+\([^\s()]*\))?)/`)
+
 // secretsIn returns the passwords and tokens inside a DSN or URL, as they are
 // written, as they read once decoded, and as JSON and quoted text show them.
 func secretsIn(text string) []string {
@@ -50,6 +54,9 @@ func secretsIn(text string) []string {
 			add(m[2]) // nats://token@host
 		}
 	}
+	for _, m := range driverInfo.FindAllStringSubmatch(text, -1) {
+		add(m[2])
+	}
 	for _, m := range passwordOption.FindAllStringSubmatch(text, -1) {
 		if secret := m[2]; strings.HasPrefix(secret, "'") {
 			add(secret[1 : len(secret)-1])
@@ -77,6 +84,7 @@ func Redact(text string, secrets []string) string {
 		}
 		return match
 	})
+	text = driverInfo.ReplaceAllString(text, "$1:"+Redacted+"@$3/")
 	return passwordOption.ReplaceAllString(text, "$1="+Redacted)
 }
 
