@@ -123,7 +123,8 @@ type FailedChange struct {
 }
 
 // Changes are written together or not at all. An id whose queue row is gone is
-// passed over.
+// passed over; so is a settled or failed one that belongs to another event by
+// now, as after a TRUNCATE that lets ids begin anew: that one was never sent.
 type Changes struct {
 	Settled []SettledChange
 	Failed  []FailedChange

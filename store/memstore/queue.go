@@ -191,8 +191,14 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 	})
 }
 
+// strange reports whether another event has the id by now.
+func (s *Store) strange(change store.Change) bool {
+	event, ok := s.outbox.events[change.ID]
+	return ok && event.event.ID != change.EventID
+}
+
 func (s *Store) settle(change store.SettledChange, forget bool, now time.Time) {
-	if _, ok := s.outbox.queue[change.ID]; !ok {
+	if _, ok := s.outbox.queue[change.ID]; !ok || s.strange(change.Change) {
 		return
 	}
 	s.outbox.deleteQueue(change.ID)
@@ -208,7 +214,7 @@ func (s *Store) settle(change store.SettledChange, forget bool, now time.Time) {
 
 func (s *Store) fail(change store.FailedChange, now time.Time) {
 	row, ok := s.outbox.queue[change.ID]
-	if !ok {
+	if !ok || s.strange(change.Change) {
 		return
 	}
 	row.parked = true

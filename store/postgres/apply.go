@@ -29,6 +29,13 @@ LEFT JOIN l USING (lane)
 WHERE (l.owner = $3 AND l.fence = w.fence AND l.expires_at > clock_timestamp()) IS NOT TRUE
 ORDER BY w.lane`
 
+// What was emptied and filled again meanwhile has other events under the same ids.
+const strangersSQL = `
+SELECT c.id
+FROM unnest($1::bigint[], $2::text[]) AS c (id, event_id)
+JOIN {event} e ON e.id = c.id
+WHERE e.event_id <> c.event_id`
+
 const settleSQL = `
 WITH gone AS (
     DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[]) RETURNING p.id
@@ -73,9 +80,11 @@ WHERE p.id = ANY ($1::bigint[]) AND NOT p.parked`
 // changes and commit.
 func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
 	return failure("apply", "", s.inTx(ctx, func(tx pgx.Tx) error {
-		if err := s.lockLeases(ctx, tx, guard); err != nil {
+		strangers, err := s.lockLeases(ctx, tx, guard, changes)
+		if err != nil {
 			return err
 		}
+		changes := withoutStrangers(changes, strangers)
 		batch := &pgx.Batch{}
 		s.queueSettled(batch, changes.Settled, changes.Forget)
 		s.queueFailed(batch, changes.Failed)
@@ -89,7 +98,8 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 	}))
 }
 
-func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard) error {
+// lockLeases also returns the ids of the changes that other events have by now.
+func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, changes store.Changes) (strangers []int64, err error) {
 	lanes := make([]int16, len(guard.Lanes))
 	fences := make([]int64, len(guard.Lanes))
 	for i, lease := range guard.Lanes {
@@ -102,13 +112,34 @@ func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard) er
 		lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		return err
 	})
+	if n := len(changes.Settled) + len(changes.Failed); n > 0 {
+		ids, eventIDs := make([]int64, 0, n), make([]string, 0, n)
+		for _, c := range changes.Settled {
+			ids, eventIDs = append(ids, c.ID), append(eventIDs, c.EventID)
+		}
+		for _, c := range changes.Failed {
+			ids, eventIDs = append(ids, c.ID), append(eventIDs, c.EventID)
+		}
+		batch.Queue(s.sql(strangersSQL), ids, eventIDs).Query(func(rows pgx.Rows) (err error) {
+			strangers, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return err
+		return nil, err
 	}
 	if len(lost) > 0 {
-		return &store.StaleError{Lanes: lost}
+		return nil, &store.StaleError{Lanes: lost}
 	}
-	return nil
+	return strangers, nil
+}
+
+func withoutStrangers(changes store.Changes, strangers []int64) store.Changes {
+	if len(strangers) > 0 {
+		changes.Settled = slices.DeleteFunc(slices.Clone(changes.Settled), func(c store.SettledChange) bool { return slices.Contains(strangers, c.ID) })
+		changes.Failed = slices.DeleteFunc(slices.Clone(changes.Failed), func(c store.FailedChange) bool { return slices.Contains(strangers, c.ID) })
+	}
+	return changes
 }
 
 // queueSettled orders the rows by id, so that two settlings cannot lock them

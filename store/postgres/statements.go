@@ -25,6 +25,7 @@ var statements = []statement{
 	{"queue", "frontier", frontierSQL},
 	{"apply", "settle settings", settleSettingsSQL},
 	{"apply", "lock leases", lockLeasesSQL},
+	{"apply", "find strangers", strangersSQL},
 	{"apply", "settle", settleSQL},
 	{"apply", "lock forgotten", lockForgottenSQL},
 	{"apply", "forget", forgetSQL},

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -13,6 +15,14 @@ SELECT g.value ->> 0
 FROM json_each(?2) AS g
 LEFT JOIN {lease} AS l ON l.lane = g.value ->> 0
 WHERE NOT COALESCE(l.owner = ?1 AND l.fence = g.value ->> 1 AND l.expires_at > {now}, 0)`
+
+	// What was emptied and filled again meanwhile has other events under the same
+	// ids. In hexadecimal an id of any bytes can be compared.
+	strangersSQL = `
+SELECT e.id
+FROM json_each(?1) AS c
+CROSS JOIN {event} AS e ON e.id = c.value ->> 0
+WHERE hex(e.event_id) <> c.value ->> 1`
 
 	settleReceiptSQL = `
 INSERT OR REPLACE INTO {receipt} (id, event_id, outcome, via, published_at, published_to, note)
@@ -57,6 +67,9 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 		}
 		if len(changes.Settled)+len(changes.Failed)+len(changes.Parked) == 0 {
 			_, err := w.exec(ctx, pingSQL)
+			return err
+		}
+		if err := w.dropStrangers(ctx, &changes); err != nil {
 			return err
 		}
 		if len(changes.Settled) > 0 {
@@ -107,5 +120,40 @@ func (w writing) compare(ctx context.Context, guard store.Guard) error {
 	if len(lost) > 0 {
 		return &store.StaleError{Lanes: lost}
 	}
+	return nil
+}
+
+// dropStrangers takes out the changes whose ids other events have by now.
+func (w writing) dropStrangers(ctx context.Context, changes *store.Changes) error {
+	text := []byte{'['}
+	add := func(c store.Change) {
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = fmt.Appendf(text, `[%d,"%X"]`, c.ID, c.EventID)
+	}
+	for i := range changes.Settled {
+		add(changes.Settled[i].Change)
+	}
+	for i := range changes.Failed {
+		add(changes.Failed[i].Change)
+	}
+	rows, err := w.query(ctx, strangersSQL, string(append(text, ']')))
+	if err != nil {
+		return err
+	}
+	strange := make(map[int64]bool)
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		strange[id] = true
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(strange) == 0 {
+		return err
+	}
+	changes.Settled = slices.DeleteFunc(slices.Clone(changes.Settled), func(c store.SettledChange) bool { return strange[c.ID] })
+	changes.Failed = slices.DeleteFunc(slices.Clone(changes.Failed), func(c store.FailedChange) bool { return strange[c.ID] })
 	return nil
 }

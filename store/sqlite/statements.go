@@ -33,6 +33,7 @@ var catalogue = []Statement{
 	{"held keys", heldKeysSQL},
 	{"frontier", frontierSQL},
 	{"apply: compare leases", guardSQL},
+	{"apply: find strangers", strangersSQL},
 	{"apply: write receipts", settleReceiptSQL},
 	{"apply: delete settled", settleSQL},
 	{"apply: forget events", forgetEventSQL},

@@ -16,6 +16,7 @@ func plainCases[TX any]() []testCase[TX] {
 		{"trigger and append beside each other queue once", plainTriggerAdded[TX]},
 		{"a fact alone is found and requeued", plainTriggerRemoved[TX]},
 		{"an id that comes again resets its queue row", plainIDConflict[TX]},
+		{"a late change spares the event that took the id", plainIDTaken[TX]},
 	}
 }
 
@@ -193,5 +194,43 @@ func plainIDConflict[TX any](t *testing.T, s *suite[TX]) {
 	}
 	if got.Lane != like.Lane || got.KeyHash != like.KeyHash {
 		t.Errorf("lane and key are those of the old event: %d %d, want %d %d", got.Lane, got.KeyHash, like.Lane, like.KeyHash)
+	}
+}
+
+// plainIDTaken: the facts were emptied and their ids begin anew while a relay
+// had sent, or failed to send, the old ones and not yet written it.
+func plainIDTaken[TX any](t *testing.T, s *suite[TX]) {
+	if s.options.NoTrigger {
+		t.Skip("without a trigger a plain insert writes no queue row")
+	}
+	s.open(t)
+	for _, c := range []struct {
+		name   string
+		change func(row store.Row) store.Changes
+	}{
+		{"settled", func(row store.Row) store.Changes { return settled(row) }},
+		{"forgotten", func(row store.Row) store.Changes {
+			changes := settled(row)
+			changes.Forget = true
+			return changes
+		}},
+		{"failed", func(row store.Row) store.Changes { return failed(row, true, 0, "refused") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			old, fresh, other := s.event("old"), s.plain("fresh"), s.event("other")
+			s.append(t, old, other)
+			row, beside := s.row(t, old.ID), s.row(t, other.ID)
+			s.exec(t, Statement{Delete: true, Event: old})
+			s.exec(t, Statement{ID: row.ID, Event: fresh})
+			guard := s.own(t)
+			s.apply(t, guard, c.change(row))
+			if got := s.row(t, fresh.ID); got.ID != row.ID || got.Status != store.StatusPending || got.Parked {
+				t.Errorf("the new event, never sent: got %+v", got)
+			}
+			s.apply(t, guard, settled(beside))
+			if got := s.tracked(t, other.ID); got.Queued() {
+				t.Errorf("the event beside it: got %+v, want it settled", got)
+			}
+		})
 	}
 }
