@@ -100,6 +100,8 @@ const (
 type Log struct {
 	Table `yaml:",inline"`
 
+	Outbox *Outbox `yaml:"outbox"` // the log is the outbox of this module; all else has defaults then
+
 	State   string   `yaml:"state"`   // column; empty: every event counts as sent
 	Sent    []string `yaml:"sent"`    // words of State. Default SENT
 	Pending []string `yaml:"pending"` // default PENDING
@@ -188,6 +190,9 @@ func (c Check) withDefaults() (*Check, error) {
 	c.Write, c.Read = c.Write.withDefaults(c.Key), c.Read.withDefaults(c.Key)
 	if c.Log != nil {
 		log := *c.Log
+		if log.Outbox != nil {
+			log.Outbox.fill(&log, c.Key)
+		}
 		log.Table = *log.withDefaults(c.Key)
 		for words, word := range map[*[]string]string{&log.Sent: "SENT", &log.Pending: "PENDING", &log.Dead: "DEAD", &log.Skipped: "SKIPPED"} {
 			if *words == nil {
@@ -302,6 +307,9 @@ func (l *Log) table() *Table {
 }
 
 func (l *Log) validate() (wrong []error) {
+	if l.Outbox != nil && l.Outbox.AggregateType == "" {
+		wrong = append(wrong, errors.New("log: outbox: aggregate_type is missing"))
+	}
 	if len(l.Deletes) > 0 && l.Type == "" {
 		wrong = append(wrong, errors.New("log: deletes needs type, the column that holds the event's type"))
 	}

@@ -5,7 +5,7 @@
 //
 // The tables are the user's own. A [Check] names them, their key, version and
 // the columns to compare; the log may be any table with a column that tells
-// sent events from waiting ones, or the outbox of this module ([OutboxLog]).
+// sent events from waiting ones, or the outbox of this module ([Outbox]).
 //
 //	engine, err := reconcile.New(check, reconcile.Databases{
 //		"shop":   {DB: shop, Dialect: reconcile.Postgres},

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,30 +17,43 @@ const (
 	keptContents = 64
 )
 
-// OutboxLog returns the log of a check over the outbox of this module: the
-// events of one aggregate type, keyed by tenant and aggregate id if the check's
-// key has two parts, else by the id alone. Columns are compared with members of
-// the payload.
-func OutboxLog(database, aggregateType string, names store.Names, key []KeyPart) *Log {
-	names = names.WithDefaults()
-	log := &Log{
-		Table: Table{
-			Database: database, Schema: names.Schema, Table: names.Status, Key: []string{"aggregate_id"},
-			Version: "aggregate_version", EventID: "event_id", Where: map[string]string{"aggregate_type": aggregateType},
-		},
-		State: "status", Queued: "queued", CreatedAt: "created_at", SentAt: "published_at", Type: "event_type", Payload: "payload",
-	}
-	if len(key) == 2 {
-		log.Key = []string{"tenant_id", "aggregate_id"}
-	}
-	for _, part := range key[max(0, len(key)-len(log.Key)):] {
-		stored := StoredNative
-		if part.Type == KeyInteger || part.Type == KeyUUID {
-			stored = StoredText
+// Outbox makes the outbox of this module the log: the events of one aggregate
+// type. A key of one part is the aggregate id, one of two parts the tenant and
+// the aggregate id. Columns are compared with members of the payload.
+type Outbox struct {
+	AggregateType string      `yaml:"aggregate_type"`
+	Names         store.Names `yaml:"-"` // of the tables, where not the usual ones
+}
+
+// fill sets what the check has left open.
+func (o *Outbox) fill(log *Log, key []KeyPart) {
+	names := o.Names.WithDefaults()
+	for field, name := range map[*string]string{
+		&log.Schema: names.Schema, &log.Table.Table: names.Status, &log.Version: "aggregate_version", &log.EventID: "event_id",
+		&log.State: "status", &log.Queued: "queued", &log.CreatedAt: "created_at", &log.SentAt: "published_at",
+		&log.Type: "event_type", &log.Payload: "payload",
+	} {
+		if *field == "" {
+			*field = name
 		}
-		log.KeyStored = append(log.KeyStored, stored)
 	}
-	return log
+	log.Where = maps.Clone(log.Where)
+	if log.Where == nil {
+		log.Where = make(map[string]string)
+	}
+	log.Where["aggregate_type"] = o.AggregateType
+	if len(log.Key) == 0 {
+		log.Key = []string{"tenant_id", "aggregate_id"}[2-min(len(key), 2):]
+	}
+	if len(log.KeyStored) == 0 {
+		for _, part := range key {
+			stored := StoredNative
+			if part.Type == KeyInteger || part.Type == KeyUUID {
+				stored = StoredText
+			}
+			log.KeyStored = append(log.KeyStored, stored)
+		}
+	}
 }
 
 // eventRows reads the log of a range and groups it by key.
