@@ -10,6 +10,10 @@ import (
 	"github.com/waybillhq/waybill/relay"
 )
 
+// deadLines is how many dead events are named between two sums: one bad
+// deployment can kill a hundred thousand.
+const deadLines = 20
+
 // diary turns what a relay does into lines that a person can follow: each
 // event that died, and every few seconds a sum of the rest. Lanes and outages
 // are told by the relay itself.
@@ -20,6 +24,7 @@ type diary struct {
 	mu     sync.Mutex
 	sent   map[string]int // by topic, since the last line
 	failed int
+	dead   int // since the last line
 	oldest time.Duration // greatest age at delivery since the last line
 	last   error         // of the failures
 }
@@ -50,6 +55,13 @@ func (d *diary) published(i relay.PublishedInfo) {
 
 func (d *diary) refused(i relay.FailedInfo) {
 	if i.Dead {
+		d.mu.Lock()
+		d.dead++
+		unnamed := d.dead > deadLines
+		d.mu.Unlock()
+		if unnamed {
+			return
+		}
 		d.logger.Error("event is dead: it needs a decision", "event", i.EventID, "topic", i.Topic, "key", i.Key, "attempts", i.Attempt, "error", i.Err)
 		return
 	}
@@ -83,11 +95,14 @@ func (d *diary) start() (stop func()) {
 
 func (d *diary) sum() {
 	d.mu.Lock()
-	sent, failed, oldest, last := d.sent, d.failed, d.oldest, d.last
-	d.sent, d.failed, d.oldest, d.last = make(map[string]int), 0, 0, nil
+	sent, failed, dead, oldest, last := d.sent, d.failed, d.dead, d.oldest, d.last
+	d.sent, d.failed, d.dead, d.oldest, d.last = make(map[string]int), 0, 0, 0, nil
 	d.mu.Unlock()
 	for _, topic := range slices.Sorted(maps.Keys(sent)) {
 		d.logger.Info("sent", "topic", topic, "events", sent[topic], "oldest", oldest.Round(time.Millisecond).String())
+	}
+	if dead > deadLines {
+		d.logger.Error("more events are dead than were named", "events", dead-deadLines)
 	}
 	if failed > 0 {
 		d.logger.Warn("attempts failed, to be repeated", "attempts", failed, "last_error", last)
