@@ -24,7 +24,7 @@ type diary struct {
 	mu     sync.Mutex
 	sent   map[string]int // by topic, since the last line
 	failed int
-	dead   int // since the last line
+	dead   int           // since the last line
 	oldest time.Duration // greatest age at delivery since the last line
 	last   error         // of the failures
 }
