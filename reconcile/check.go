@@ -44,7 +44,7 @@ type Check struct {
 	// snapshot, and a row may look newer than its event for a moment.
 	Split bool `yaml:"split"`
 	// ChunkRows is about how many rows of an arm are read, and held in memory, at
-	// once. Default 2,000.
+	// once. Default 5,000.
 	ChunkRows int `yaml:"chunk_rows"`
 	// StatementTimeout bounds one statement. Default 30 s.
 	StatementTimeout time.Duration `yaml:"statement_timeout"`
@@ -164,7 +164,7 @@ func (c Check) withDefaults() (*Check, error) {
 	}
 	c.Confirm = slices.Sorted(slices.Values(c.Confirm))
 	if c.ChunkRows == 0 {
-		c.ChunkRows = 2000
+		c.ChunkRows = 5000
 	}
 	if c.StatementTimeout == 0 {
 		c.StatementTimeout = 30 * time.Second

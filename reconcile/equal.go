@@ -22,7 +22,7 @@ func Equal(a, b Value) (equal bool, note string) {
 		equal = sameInstant(a, b)
 		if equal && !a.at.Equal(b.at) {
 			note = "time, at the coarser precision"
-		} else if equal && note == "" && a.raw != b.raw {
+		} else if equal && note == "" && a.raw != b.raw && a.raw != "" && b.raw != "" {
 			note = "time, by instant"
 		}
 	default:

@@ -66,8 +66,8 @@ func (e *Engine) Explain(ctx context.Context, key []string) (*Story, error) {
 // Text tells the story to people.
 func (s *Story) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", s.Check, s.Key)
-	line := func(what, text string) { fmt.Fprintf(&b, "  %-12s %s\n", what, text) }
+	fmt.Fprintf(&b, "%s  %s\n", oneLine(s.Check), oneLine(s.Key))
+	line := func(what, text string) { fmt.Fprintf(&b, "  %-12s %s\n", what, oneLine(text)) }
 	if s.Row == nil {
 		line("row", "none")
 	} else {

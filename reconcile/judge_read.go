@@ -18,7 +18,7 @@ func judgeRead(f *Facts, r *Rules, write *Verdict) *Verdict {
 		return nil // removed by a delete that was on its way to be marked as sent
 	}
 	first := firstUnapplied(f, afterLastDelete(f.Log, sent))
-	return late(f, r, first, Absent, "the log is at v%d ("+sent.ID+"), the read model has no row", sent.Version)
+	return late(f, r, first, Absent, "the log is at v%d (%s), the read model has no row", sent.Version, sent.ID)
 }
 
 func judgeReadRow(f *Facts, r *Rules) *Verdict {
@@ -40,9 +40,9 @@ func judgeReadRow(f *Facts, r *Rules) *Verdict {
 	case sent != nil && version < sent.Version:
 		first := firstUnapplied(f, version)
 		if sent.Delete {
-			return late(f, r, first, NotRemoved, "the row was deleted at v%d ("+sent.ID+"), the read model still has v%d", sent.Version, version)
+			return late(f, r, first, NotRemoved, "the row was deleted at v%d (%s), the read model still has v%d", sent.Version, sent.ID, version)
 		}
-		return late(f, r, first, Behind, "the log is at v%d ("+sent.ID+"), the read model at v%d", sent.Version, version)
+		return late(f, r, first, Behind, "the log is at v%d (%s), the read model at v%d", sent.Version, sent.ID, version)
 	}
 	at := last(f.Log, func(e *Event) bool { return e.Version == version && e.Values != nil })
 	switch {

@@ -175,3 +175,13 @@ func shown(v *Verdict) string {
 	}
 	return strings.Join(words, " ")
 }
+
+func TestAnEventsIDIsNoFormat(t *testing.T) {
+	e := event(2, "PAID", StateSent)
+	e.ID = "100%d"
+	rules := testRules()
+	_, read := Judge(&Facts{Write: row(2, "PAID"), Log: []Event{e}}, &rules)
+	if want := "the log is at v2 (100%d), the read model has no row"; read == nil || read.Causes[0].Text != want {
+		t.Errorf("got %+v, want %q", read, want)
+	}
+}

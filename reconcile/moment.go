@@ -50,9 +50,7 @@ func parseTime(text string) (time.Time, bool) {
 }
 
 func timeValue(at time.Time, digits int) Value {
-	at = at.UTC()
-	text := at.Format(time.RFC3339Nano)
-	return Value{kind: KindTime, text: text, raw: text, at: at, digits: digits}
+	return Value{kind: KindTime, at: at.UTC(), digits: digits}
 }
 
 // sameInstant compares two times at the coarser of their precisions. Some

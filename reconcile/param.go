@@ -28,6 +28,9 @@ func (d Dialect) valueParam(v Value) any {
 		if d != SQLite {
 			return v.at
 		}
+		if v.raw == "" {
+			return v.at.Format(time.RFC3339Nano)
+		}
 	}
 	return v.raw
 }
