@@ -11,6 +11,7 @@ require (
 	github.com/waybillhq/waybill v0.0.0
 	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
+	github.com/waybillhq/waybill/store/mysql v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
 	modernc.org/sqlite v1.62.0
@@ -73,6 +74,7 @@ replace (
 	github.com/waybillhq/waybill => ..
 	github.com/waybillhq/waybill/broker/kafka => ../broker/kafka
 	github.com/waybillhq/waybill/broker/natsjs => ../broker/natsjs
+	github.com/waybillhq/waybill/store/mysql => ../store/mysql
 	github.com/waybillhq/waybill/store/postgres => ../store/postgres
 	github.com/waybillhq/waybill/store/sqlite => ../store/sqlite
 )

@@ -19,6 +19,7 @@ import (
 	"github.com/waybillhq/waybill/inbox"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/mysql"
 	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/sqlite"
 )
@@ -63,22 +64,31 @@ func child(ctx context.Context) error {
 			return err
 		}
 		defer st.Close()
-		return serve(ctx, st, st, b, func(ctx context.Context, tx *sql.Tx, e waybill.Event) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO effect (event_id, key, version) VALUES (?, ?, ?)`, e.ID, e.Key, e.AggregateVersion)
+		return serve(ctx, st, st, b, sqlEffect)
+	case "mysql9", "mariadb10":
+		st, err := mysql.Open(ctx, os.Getenv(envDSN), nil)
+		if err != nil {
 			return err
-		})
-	case "postgres":
+		}
+		defer st.Close()
+		return serve(ctx, st, st, b, sqlEffect)
+	case "postgres15":
 		st, err := postgres.Open(ctx, os.Getenv(envDSN), nil)
 		if err != nil {
 			return err
 		}
 		defer st.Close()
 		return serve(ctx, st, st, b, func(ctx context.Context, tx pgx.Tx, e waybill.Event) error {
-			_, err := tx.Exec(ctx, `INSERT INTO effect (event_id, key, version) VALUES ($1, $2, $3)`, e.ID, e.Key, e.AggregateVersion)
+			_, err := tx.Exec(ctx, `INSERT INTO effect (event_id, of_key, version) VALUES ($1, $2, $3)`, e.ID, e.Key, e.AggregateVersion)
 			return err
 		})
 	}
 	return fmt.Errorf("unknown store %q", os.Getenv(envStore))
+}
+
+func sqlEffect(ctx context.Context, tx *sql.Tx, e waybill.Event) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO effect (event_id, of_key, version) VALUES (?, ?, ?)`, e.ID, e.Key, e.AggregateVersion)
+	return err
 }
 
 var errPoison = errors.New("poison")

@@ -127,7 +127,7 @@ func TestStoppedRelayComesBackTooLate(t *testing.T) {
 			return w.number("SELECT count(*) FROM outbox_pending") == 0
 		})
 		receipts := w.number("SELECT count(*) FROM outbox_receipt")
-		stamp := w.text("SELECT max(CAST(published_at AS VARCHAR(40))) FROM outbox_receipt")
+		stamp := w.text("SELECT max(CAST(published_at AS CHAR(40))) FROM outbox_receipt")
 		if err := late.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestStoppedRelayComesBackTooLate(t *testing.T) {
 		if n := w.number("SELECT count(*) FROM outbox_receipt"); n != receipts {
 			t.Errorf("%d receipts after the late write, want %d", n, receipts)
 		}
-		if now := w.text("SELECT max(CAST(published_at AS VARCHAR(40))) FROM outbox_receipt"); now != stamp {
+		if now := w.text("SELECT max(CAST(published_at AS CHAR(40))) FROM outbox_receipt"); now != stamp {
 			t.Errorf("the late write changed a receipt: newest at %s, was %s", now, stamp)
 		}
 		consumer := w.start("consumer", "")

@@ -20,8 +20,10 @@ import (
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/broker/natsjs"
 	"github.com/waybillhq/waybill/internal/fault"
+	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/mysql"
 	"github.com/waybillhq/waybill/store/postgres"
 	"github.com/waybillhq/waybill/store/sqlite"
 	"github.com/waybillhq/waybill/test/lab"
@@ -47,7 +49,7 @@ type world struct {
 	appended []waybill.Event
 }
 
-var kinds = []string{"sqlite", "postgres"}
+var kinds = []string{"sqlite", "postgres15", "mysql9", "mariadb10"}
 
 // eachKind runs a test over each kind of database.
 func eachKind(t *testing.T, test func(t *testing.T, w *world)) {
@@ -79,7 +81,20 @@ func newWorld(t *testing.T, kind string) *world {
 		}
 		migrate(st)
 		w.outbox, w.held, w.db, w.writer = st, st, st.DB(), outbox.NewWriter(st, nil)
-	case "postgres":
+	case "mysql9", "mariadb10":
+		admin := testenv.MySQL9
+		if kind == "mariadb10" {
+			admin = testenv.MariaDB10
+		}
+		serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
+		w.dsn = lab.MySQL(t, admin(t))
+		st, err := mysql.Open(ctx, w.dsn, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		migrate(st)
+		w.outbox, w.held, w.db, w.writer = st, st, st.DB(), outbox.NewWriter(st, nil)
+	case "postgres15":
 		serial = "BIGSERIAL PRIMARY KEY"
 		w.dsn = lab.Postgres15(t)
 		st, err := postgres.Open(ctx, w.dsn, nil)
@@ -95,7 +110,7 @@ func newWorld(t *testing.T, kind string) *world {
 		w.outbox, w.held, w.db, w.writer = st, st, db, outbox.NewWriter(st.SQL(), nil)
 	}
 	// No unique key on event_id: a second effect must show.
-	w.exec("CREATE TABLE effect (seq " + serial + ", event_id TEXT NOT NULL, key TEXT NOT NULL, version BIGINT NOT NULL)")
+	w.exec("CREATE TABLE effect (seq " + serial + ", event_id VARCHAR(128) NOT NULL, of_key VARCHAR(255) NOT NULL, version BIGINT NOT NULL)")
 	server, err := natsjs.StartEmbedded(ctx, &natsjs.EmbeddedConfig{StoreDir: t.TempDir(), MaxPayload: maxPayload})
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +284,7 @@ func (w *world) drained() {
 // check compares the effects with what was appended: each once, each key in order.
 func (w *world) check() {
 	w.t.Helper()
-	rows, err := w.db.QueryContext(w.t.Context(), "SELECT event_id, key FROM effect ORDER BY seq")
+	rows, err := w.db.QueryContext(w.t.Context(), "SELECT event_id, of_key FROM effect ORDER BY seq")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/waybillhq/waybill/internal/testenv"
@@ -41,6 +43,31 @@ func Postgres15(t testing.TB) string {
 	}
 	own.Path = "/" + name
 	return own.String()
+}
+
+// MySQL makes an empty database on a MySQL or MariaDB server, given by the DSN
+// of its administrator, returns its DSN, and drops it after the test.
+func MySQL(t testing.TB, admin string) string {
+	t.Helper()
+	config, err := mysql.ParseDSN(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("mysql", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DBName = fmt.Sprintf("waybill_lab_%d_%d", os.Getpid(), databases.Add(1))
+	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+config.DBName); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), "DROP DATABASE "+config.DBName); err != nil {
+			t.Error(err)
+		}
+		_ = db.Close()
+	})
+	return config.FormatDSN()
 }
 
 // Output keeps what is written to it, by a process or a logger. It may be read
