@@ -166,3 +166,25 @@ func TestARecordWithoutValueIsReadAsNil(t *testing.T) {
 		}
 	})
 }
+
+func TestALowerCommitDoesNotGoBack(t *testing.T) {
+	_, brokers := startFake(t)
+	b := open(t, &kafka.Config{Brokers: brokers})
+	topic, group := newTopic(t, b, 1), "group-"+waybill.NewID()
+	publishAll(t, b, numbered(topic, 5)...)
+	sub := subscribe(t, b, group, topic)
+	for n := 0; n < 5; {
+		n += len(poll(t, sub))
+	}
+	for _, settled := range []int64{3, 1} {
+		if err := sub.Commit(t.Context(), []broker.Position{{Partition: broker.Partition{Topic: topic}, Settled: settled}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := poll(t, subscribe(t, b, group, topic))[0].Position; got != 4 {
+		t.Errorf("reading goes on with position %d, want 4", got)
+	}
+}
