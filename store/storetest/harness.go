@@ -62,6 +62,10 @@ type Exceptions struct {
 	Microseconds string
 	// Plans: there is no plan to look at.
 	Plans string
+	// Reuse: an id that was deleted a moment ago, and is inserted again by a
+	// transaction that stays open, keeps other inserts waiting. Random operations
+	// then leave no transaction open.
+	Reuse string
 }
 
 // Run runs all cases, and then [RunModel] against [Memory] with a few seeds.

@@ -26,7 +26,7 @@ func RunModel[R, S any](t *testing.T, reference Harness[R], subject Harness[S], 
 		seed:      seed,
 		reference: newSide(t, reference),
 		subject:   newSide(t, subject),
-		twoWrite:  reference.Exceptions.SingleWriter == "" && subject.Exceptions.SingleWriter == "",
+		twoWrite:  reference.Exceptions.SingleWriter == "" && subject.Exceptions.SingleWriter == "" && subject.Exceptions.Reuse == "",
 	}
 	weights := 0
 	for _, step := range modelSteps {
