@@ -40,7 +40,8 @@ const (
 )
 
 // Append inserts the events with one statement for each thousand, and as many
-// again without the trigger. Where there are duplicates, two more tell which.
+// again without the trigger. Ids that were not made by waybill.NewID are looked
+// for before, by one statement more.
 func (s *Store) Append(ctx context.Context, tx store.SQLTx, events []waybill.Event) ([]error, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -89,8 +90,9 @@ type appending struct {
 
 // add inserts events of different ids, and their queue rows.
 func (a *appending) add(ctx context.Context, part []indexed) error {
-	if len(part) == 0 {
-		return nil
+	part, err := a.withoutVisible(ctx, part)
+	if err != nil || len(part) == 0 {
+		return err
 	}
 	result, err := a.insert(ctx, part)
 	if err != nil {
@@ -114,6 +116,48 @@ func (a *appending) add(ctx context.Context, part []indexed) error {
 	}
 	_, err = a.tx.ExecContext(ctx, a.s.sql(queueNewSQL), list(idsOf(part)))
 	return err
+}
+
+const visibleIDsSQL = `
+SELECT e.event_id
+FROM ` + listedEventIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (event_id) ON e.event_id = w.event_id COLLATE {collation}`
+
+// withoutVisible leaves out what is stored already, by a look that locks
+// nothing: a duplicate that an INSERT meets stays locked until the transaction
+// ends, and a cleanup would wait for it. Ids that were drawn at random are not
+// looked for.
+func (a *appending) withoutVisible(ctx context.Context, part []indexed) ([]indexed, error) {
+	var chosen []string
+	for _, p := range part {
+		if !isRandom(p.event.ID) {
+			chosen = append(chosen, p.event.ID)
+		}
+	}
+	if len(chosen) == 0 {
+		return part, nil
+	}
+	found, err := collect(ctx, ownTx{a.s, a.tx}, scanOne[string], visibleIDsSQL, list(chosen))
+	if err != nil || len(found) == 0 {
+		return part, err
+	}
+	stored := make(map[string]bool, len(found))
+	for _, id := range found {
+		stored[id] = true
+	}
+	var rest []indexed
+	for _, p := range part {
+		if stored[p.event.ID] {
+			a.results[p.at] = duplicate(p.event.ID)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return rest, nil
+}
+
+// isRandom tells ids in the form of waybill.NewID, a UUID of version 7.
+func isRandom(id string) bool {
+	return len(id) == 36 && id[8] == '-' && id[13] == '-' && id[14] == '7' && id[18] == '-' && id[23] == '-'
 }
 
 func (a *appending) insert(ctx context.Context, part []indexed) (sql.Result, error) {

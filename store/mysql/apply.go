@@ -15,8 +15,11 @@ SELECT l.lane, l.owner = ? AND l.fence = w.fence AND l.expires_at > SYSDATE(6)
 FROM ` + listedLeases + ` STRAIGHT_JOIN {lease} l FORCE INDEX (PRIMARY) ON l.lane = w.lane
 {for share l}`
 
+// An id may belong to another event by now: what was emptied and filled again
+// has its ids anew. The event is read beside the lock, and not locked itself.
 const lockQueuedSQL = `
-SELECT p.id FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id {for update p}`
+SELECT p.id, COALESCE((SELECT e.event_id FROM {event} e WHERE e.id = p.id), '')
+FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id {for update p}`
 
 const deleteQueuedSQL = `
 DELETE p FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id`
@@ -45,7 +48,7 @@ DELETE e FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON
 const failSQL = `
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', dead TINYINT PATH '$[1]', retries INT PATH '$[2]', retry_in BIGINT PATH '$[3]',
-    error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) c
+    error TEXT CHARACTER SET utf8mb4 PATH '$[4]', event_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[5]')) c
 STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = c.id
 SET p.status = IF(c.dead = 1, 'DEAD', 'PENDING'),
     p.parked = 1,
@@ -53,7 +56,8 @@ SET p.status = IF(c.dead = 1, 'DEAD', 'PENDING'),
     p.next_retry_at = IF(c.dead = 1, NULL, UTC_TIMESTAMP(6) + INTERVAL c.retry_in MICROSECOND),
     p.first_error = COALESCE(NULLIF(p.first_error, ''), c.error),
     p.last_error = c.error,
-    p.updated_at = UTC_TIMESTAMP(6)`
+    p.updated_at = UTC_TIMESTAMP(6)
+WHERE NOT EXISTS (SELECT 1 FROM {event} e WHERE e.id = c.id AND e.event_id <> c.event_id COLLATE {collation})`
 
 const parkSQL = `
 UPDATE ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id
@@ -143,7 +147,7 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 			return err
 		}
 	}
-	queued, err := collect(ctx, t, scanOne[int64], lockQueuedSQL, list(ids))
+	queued, err := t.lockQueued(ctx, ids, byID)
 	if err != nil || len(queued) == 0 {
 		return err
 	}
@@ -166,19 +170,39 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 	return err
 }
 
+// lockQueued returns the ids that have a queue row, and are still of the events
+// that were settled.
+func (t ownTx) lockQueued(ctx context.Context, ids []int64, settled map[int64]store.SettledChange) ([]int64, error) {
+	rows, err := t.query(ctx, lockQueuedSQL, list(ids))
+	if err != nil {
+		return nil, err
+	}
+	var queued []int64
+	err = each(rows, func() error {
+		var id int64
+		var eventID string
+		err := rows.Scan(&id, &eventID)
+		if eventID == "" || eventID == settled[id].EventID {
+			queued = append(queued, id)
+		}
+		return err
+	})
+	return queued, err
+}
+
 func (t ownTx) fail(ctx context.Context, failed []store.FailedChange) error {
 	if len(failed) == 0 {
 		return nil
 	}
 	failed = slices.Clone(failed)
 	slices.SortStableFunc(failed, func(a, b store.FailedChange) int { return cmp.Compare(a.ID, b.ID) })
-	changes := make([][5]any, len(failed))
+	changes := make([][6]any, len(failed))
 	for i, c := range failed {
 		dead := 0
 		if c.Dead {
 			dead = 1
 		}
-		changes[i] = [5]any{c.ID, dead, c.Retries, micros(c.RetryIn), storable(c.Error)}
+		changes[i] = [6]any{c.ID, dead, c.Retries, micros(c.RetryIn), storable(c.Error), fit(c.EventID, 128)}
 	}
 	_, err := t.exec(ctx, failSQL, list(changes))
 	return err

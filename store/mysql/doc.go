@@ -23,9 +23,10 @@
 // transaction has inserted, and leave no gaps locked. Where the server makes them
 // the victim of a deadlock they begin again.
 //
-// A duplicate id is passed over without failing the statement. Until its
-// transaction ends, the server keeps the stored event with that id, and the gap
-// before it, from changes by others.
+// An id that the producer chose, and may choose again, is looked up before the
+// INSERT, for one round trip more than an id of waybill.NewID: a duplicate that
+// the INSERT itself meets, because another transaction committed it meanwhile,
+// is passed over too, but stays locked until the transaction ends.
 //
 // # Plain SQL
 //

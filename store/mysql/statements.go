@@ -12,6 +12,7 @@ var statements = []statement{
 	{"schema", "ping maria", pingMariaSQL},
 	{"append", "insert events", insertEventsSQL},
 	{"append", "queue new", queueNewSQL},
+	{"append", "visible ids", visibleIDsSQL},
 	{"append", "warnings", warningsSQL},
 	{"append", "inserted ids", insertedIDsSQL},
 	{"append", "existing", existingSQL},
