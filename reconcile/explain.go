@@ -11,9 +11,9 @@ import (
 type Story struct {
 	Check     string              `json:"check"`
 	Key       string              `json:"key"`
-	Row       *RowView            `json:"row"`
-	Events    []EventView         `json:"events"`
-	ReadModel *RowView            `json:"read_model"`
+	Row       *RowSample          `json:"row"`
+	Events    []EventSample       `json:"events"`
+	ReadModel *RowSample          `json:"read_model"`
 	Consumer  map[string]FateView `json:"consumer,omitempty"` // by event id
 	Findings  []Finding           `json:"findings"`
 	columns   []string
@@ -37,7 +37,7 @@ func (e *Engine) Explain(ctx context.Context, key []string) (*Story, error) {
 	if err != nil {
 		return nil, err
 	}
-	story := &Story{Check: e.check.Name, Key: k.String(), Events: []EventView{}, Findings: []Finding{}}
+	story := &Story{Check: e.check.Name, Key: k.String(), Events: []EventSample{}, Findings: []Finding{}}
 	for i := range e.check.Compare {
 		story.columns = append(story.columns, e.check.Compare[i].Name)
 	}
@@ -112,7 +112,7 @@ func (s *Story) Text() string {
 	return b.String()
 }
 
-func (s *Story) side(row *RowView) string {
+func (s *Story) side(row *RowSample) string {
 	text := fmt.Sprintf("v%d%s", row.Version, s.values(row.Values))
 	if row.EventID != "" {
 		text += "  from " + row.EventID

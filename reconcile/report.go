@@ -9,20 +9,20 @@ import (
 
 // Report is the outcome of a run. Its JSON is stable: fields may be added.
 type Report struct {
-	Check       string        `json:"check"`
+	Check       string        `json:"check"` // its name
 	StartedAt   time.Time     `json:"started_at"`
 	FinishedAt  time.Time     `json:"finished_at"`
-	Differences int           `json:"differences"` // findings that are neither IN_FLIGHT nor UNVERIFIED
-	InFlight    int           `json:"in_flight"`
-	Unverified  int           `json:"unverified"`
-	Counts      map[Class]int `json:"counts"`
+	Differences int           `json:"differences"`       // findings that are neither IN_FLIGHT nor UNVERIFIED
+	InFlight    int           `json:"in_flight"`         // listed, but no difference
+	Unverified  int           `json:"unverified"`        // keys, or ranges of keys, of which nothing is proved
+	Counts      map[Class]int `json:"counts"`            // by class, each of them
 	Findings    []Finding     `json:"findings"`          // by class, then key
 	LeftOut     int           `json:"findings_left_out"` // counted, but not listed
 	Healed      int           `json:"healed"`            // seen, and gone when looked at again
 	Unconfirmed int           `json:"unconfirmed"`       // too many to look at again
 	Keys        int64         `json:"keys"`              // different ones over all arms
 	Rows        RowCounts     `json:"rows"`              // read, by arm
-	Coverage    Coverage      `json:"coverage"`          //
+	Coverage    Coverage      `json:"coverage"`          // how much of the keys was compared
 	Normalised  []Normalised  `json:"normalised"`        // what was equal only by value
 	Blind       []string      `json:"blind,omitempty"`   // what the check cannot see
 	Split       bool          `json:"split,omitempty"`   // row and log were not read in one snapshot
@@ -60,31 +60,31 @@ type note struct{ column, how string }
 // Finding is a verdict as a report shows it.
 type Finding struct {
 	Class       Class        `json:"class"`
-	Key         string       `json:"key"`
-	Side        Side         `json:"side,omitempty"`
-	Detail      string       `json:"detail"`
-	Causes      []Cause      `json:"causes"`
-	Missing     int64        `json:"missing,omitempty"`
-	Differences []Difference `json:"differences,omitempty"`
-	Row         *RowView     `json:"row,omitempty"`
-	Event       *EventView   `json:"event,omitempty"` // the latest
-	SentEvent   *EventView   `json:"sent_event,omitempty"`
-	ReadModel   *RowView     `json:"read_model,omitempty"`
+	Key         string       `json:"key"`                   // its parts joined by a slash; of what could not be read a range
+	Side        Side         `json:"side,omitempty"`        // write or read
+	Detail      string       `json:"detail"`                // the texts of the causes
+	Causes      []Cause      `json:"causes"`                // the first decided
+	Missing     int64        `json:"missing,omitempty"`     // of MISSING_EVENT: how many events
+	Differences []Difference `json:"differences,omitempty"` // of content, by column
+	Row         *RowSample   `json:"row,omitempty"`
+	Event       *EventSample `json:"event,omitempty"`      // the latest
+	SentEvent   *EventSample `json:"sent_event,omitempty"` // the latest that was sent, if that is another
+	ReadModel   *RowSample   `json:"read_model,omitempty"`
 	Next        string       `json:"next"` // what to do about it
 
 	order string // sorts as the key does
 }
 
-// RowView is a row as a report shows it.
-type RowView struct {
+// RowSample is a row as a report shows it.
+type RowSample struct {
 	Version   int64            `json:"version"`
 	EventID   string           `json:"event_id,omitempty"`
 	UpdatedAt *time.Time       `json:"updated_at,omitempty"`
 	Values    map[string]Value `json:"values,omitempty"`
 }
 
-// EventView is an event as a report shows it.
-type EventView struct {
+// EventSample is an event as a report shows it.
+type EventSample struct {
 	ID        string           `json:"event_id"`
 	Version   int64            `json:"version"`
 	State     State            `json:"state"`
@@ -158,18 +158,18 @@ func newFinding(f *Facts, v *Verdict, check *Check) Finding {
 	return found
 }
 
-func viewRow(row *Row, check *Check) *RowView {
+func viewRow(row *Row, check *Check) *RowSample {
 	if row == nil {
 		return nil
 	}
-	return &RowView{Version: row.Version, EventID: row.EventID, UpdatedAt: viewTime(row.UpdatedAt), Values: viewValues(row.Values, check)}
+	return &RowSample{Version: row.Version, EventID: row.EventID, UpdatedAt: viewTime(row.UpdatedAt), Values: viewValues(row.Values, check)}
 }
 
-func viewEvent(e *Event, check *Check) *EventView {
+func viewEvent(e *Event, check *Check) *EventSample {
 	if e == nil {
 		return nil
 	}
-	return &EventView{ID: e.ID, Version: e.Version, State: e.State, CreatedAt: viewTime(e.CreatedAt), Values: viewValues(e.Values, check)}
+	return &EventSample{ID: e.ID, Version: e.Version, State: e.State, CreatedAt: viewTime(e.CreatedAt), Values: viewValues(e.Values, check)}
 }
 
 func viewTime(at time.Time) *time.Time {

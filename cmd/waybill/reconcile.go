@@ -40,10 +40,10 @@ Examples:
 
 // reconciled is the JSON of a run: one report for each check.
 type reconciled struct {
-	Differences int                 `json:"differences"`
-	InFlight    int                 `json:"in_flight"`
-	Unverified  int                 `json:"unverified"`
-	Runs        []*reconcile.Report `json:"runs"`
+	Differences int                 `json:"differences"` // of all checks
+	InFlight    int                 `json:"in_flight"`   // of all checks
+	Unverified  int                 `json:"unverified"`  // of all checks
+	Runs        []*reconcile.Report `json:"runs"`        // one for each check
 }
 
 func (c *reconcileRunCmd) Run(a *app) error {

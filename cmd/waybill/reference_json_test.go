@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybillhq/waybill/cmd/waybill/internal/lab"
 	"github.com/waybillhq/waybill/ops"
+	"github.com/waybillhq/waybill/reconcile"
 )
 
 // answers are what commands print with --json.
@@ -33,10 +35,14 @@ var answers = []struct {
 	{"audit list", auditPage{}},
 	{"config", configView{}},
 	{"GET /healthz of serve", healthView{}},
+	{"reconcile run", reconciled{}},
+	{"reconcile explain", reconcile.Story{}},
+	{"reconcile rebuild", reconcile.Rebuilt{}},
+	{"lab loans", lab.Result{}},
 }
 
 func TestJSONReference(t *testing.T) {
-	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay"), done: make(map[reflect.Type]bool)}
+	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay", "../../reconcile", "internal/lab"), done: make(map[reflect.Type]bool)}
 	r.text.WriteString("# JSON of the commands\n\nThis page is generated from the types (`make docs`).\n\n")
 	r.text.WriteString("Fields keep their names and meanings. New ones may come, so readers must pass over what they do not know. " +
 		"Times are RFC 3339 in UTC; ages and pauses are seconds. A field marked *may be absent* is left out where it is empty; lists are never null. " +
@@ -80,7 +86,7 @@ func (r *jsonReference) fields(t reflect.Type) {
 		case f.Anonymous && name == "":
 			r.fields(f.Type)
 			continue
-		case name == "-":
+		case name == "-" || !f.IsExported():
 			continue
 		}
 		meaning := r.comments[t.Name()+"."+f.Name]
@@ -97,6 +103,8 @@ func (r *jsonReference) kind(t reflect.Type) string {
 		return "time"
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "any JSON"
+	case t == reflect.TypeFor[reconcile.Value]():
+		return "text, or null for NULL"
 	case t == reflect.TypeFor[[]byte]():
 		return "base64"
 	}
