@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
@@ -22,8 +18,6 @@ import (
 	"github.com/waybillhq/waybill/inbox"
 	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/store"
-	"github.com/waybillhq/waybill/store/postgres"
-	"github.com/waybillhq/waybill/store/sqlite"
 )
 
 const (
@@ -35,108 +29,26 @@ const (
 
 var errBoom = errors.New("boom")
 
-// bench is a database with a table of effects, and how to reach it.
-type bench[TX any] struct {
-	st     store.Consumer[TX]
-	exec   func(ctx context.Context, tx TX, query string) error
-	effect func(ctx context.Context, tx TX, e *waybill.Event) error
-	rows   func(ctx context.Context) (ids []string, err error) // in the order of their effects
+func TestConsumersOverSQLite(t *testing.T)   { chaos(t, sqliteBench); cases(t, sqliteBench) }
+func TestConsumersOverPostgres(t *testing.T) { chaos(t, postgresBench); cases(t, postgresBench) }
+func TestConsumersOverMySQL(t *testing.T) {
+	open := func(t *testing.T) bench[*sql.Tx] { return mysqlBench(t, testenv.MySQL9(t)) }
+	chaos(t, open)
+	cases(t, open)
 }
 
-func TestConsumersOverSQLite(t *testing.T) {
-	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "consume.db"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	migrate(t, st)
-	if _, err := st.DB().ExecContext(t.Context(), "CREATE TABLE effect (seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL)"); err != nil {
-		t.Fatal(err)
-	}
-	exec := func(ctx context.Context, tx *sql.Tx, query string) error {
-		_, err := tx.ExecContext(ctx, query)
-		return err
-	}
-	each(t, bench[*sql.Tx]{
-		st: st, exec: exec,
-		effect: func(ctx context.Context, tx *sql.Tx, e *waybill.Event) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO effect (event_id) VALUES (?)", e.ID)
-			return err
-		},
-		rows: func(ctx context.Context) (ids []string, err error) {
-			rows, err := st.DB().QueryContext(ctx, "SELECT event_id FROM effect ORDER BY seq")
-			if err != nil {
-				return nil, err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				var id string
-				if err := rows.Scan(&id); err != nil {
-					return nil, err
-				}
-				ids = append(ids, id)
-			}
-			return ids, rows.Err()
-		},
-	}, func(ctx context.Context) error { _, err := st.DB().ExecContext(ctx, "DELETE FROM effect"); return err })
+func TestConsumersOverMariaDB(t *testing.T) {
+	open := func(t *testing.T) bench[*sql.Tx] { return mysqlBench(t, testenv.MariaDB10(t)) }
+	chaos(t, open)
+	cases(t, open)
 }
 
-func TestConsumersOverPostgres(t *testing.T) {
-	dsn := testenv.Postgres15(t)
-	schema := fmt.Sprintf("consume_%d", os.Getpid())
-	st, err := postgres.Open(t.Context(), dsn, &postgres.Config{Names: store.Names{Schema: schema}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	migrate(t, st)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := schema + ".effect"
-	t.Cleanup(func() {
-		_, _ = conn.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE")
-		_ = conn.Close(context.Background())
-	})
-	if _, err := conn.Exec(t.Context(), "CREATE TABLE "+table+" (seq BIGSERIAL PRIMARY KEY, event_id TEXT NOT NULL)"); err != nil {
-		t.Fatal(err)
-	}
-	exec := func(ctx context.Context, tx pgx.Tx, query string) error {
-		_, err := tx.Exec(ctx, query)
-		return err
-	}
-	each(t, bench[pgx.Tx]{
-		st: st, exec: exec,
-		effect: func(ctx context.Context, tx pgx.Tx, e *waybill.Event) error {
-			_, err := tx.Exec(ctx, "INSERT INTO "+table+" (event_id) VALUES ($1)", e.ID)
-			return err
-		},
-		rows: func(ctx context.Context) ([]string, error) {
-			rows, err := conn.Query(ctx, "SELECT event_id FROM "+table+" ORDER BY seq")
-			if err != nil {
-				return nil, err
-			}
-			return pgx.CollectRows(rows, pgx.RowTo[string])
-		},
-	}, func(ctx context.Context) error { _, err := conn.Exec(ctx, "DELETE FROM "+table); return err })
-}
-
-func migrate(t *testing.T, st store.Schema) {
-	t.Helper()
-	if err := st.Migrate(t.Context(), store.MigrateOptions{SkipOutbox: true}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func each[TX any](t *testing.T, b bench[TX], empty func(ctx context.Context) error) {
+// chaos has consumers work through failures of every kind.
+func chaos[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 	t.Run("broker that shares partitions", func(t *testing.T) {
 		m := membroker.New()
-		consume(t, b, "shared", m, m, func() { m.ExpireSessions("shared") })
+		consume(t, open(t), "shared", m, m, func() { m.ExpireSessions("shared") })
 	})
-	if err := empty(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	t.Run("partitions by lease", func(t *testing.T) {
 		server, err := natsjs.StartEmbedded(t.Context(), &natsjs.EmbeddedConfig{StoreDir: t.TempDir()})
 		if err != nil {
@@ -148,7 +60,7 @@ func each[TX any](t *testing.T, b bench[TX], empty func(ctx context.Context) err
 			t.Fatal(err)
 		}
 		defer n.Close()
-		consume(t, b, "leased", n, n, func() {})
+		consume(t, open(t), "leased", n, n, func() {})
 	})
 }
 
