@@ -121,7 +121,6 @@ func (s *suite) aLowerCommitIsIgnored(t *testing.T) {
 	all := read(t, sub, 5)
 	commit(t, sub, all[3])
 	commit(t, sub, all[1])
-	commit(t, sub, all[3])
 	if err := sub.Commit(t.Context(), nil); err != nil {
 		t.Errorf("commit of nothing: %v", err)
 	}
