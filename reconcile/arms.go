@@ -12,6 +12,8 @@ import (
 
 // arms reads the three accounts.
 type arms interface {
+	// now returns the time of the log's database; zero where there is none.
+	now(ctx context.Context) (time.Time, error)
 	// boundary returns a key so that about n rows of the fullest arm lie between
 	// from and it; nil when none has that many.
 	boundary(ctx context.Context, from *Key, n int) (*Key, error)
@@ -59,6 +61,28 @@ func newTables(c *Check, databases Databases) (*tables, error) {
 
 func (t *tables) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, t.check.StatementTimeout)
+}
+
+const (
+	nowSQLite   = `SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')`
+	nowPostgres = `SELECT clock_timestamp()`
+	nowMySQL    = `SELECT UTC_TIMESTAMP(6)`
+)
+
+func (t *tables) now(ctx context.Context) (at time.Time, err error) {
+	d := t.log
+	if t.check.Log == nil {
+		d = t.write
+	}
+	s := &statement{dialect: d.Dialect}
+	s.text.WriteString(map[Dialect]string{SQLite: nowSQLite, Postgres: nowPostgres, MySQL: nowMySQL}[d.Dialect.family()])
+	ctx, cancel := t.limit(ctx)
+	defer cancel()
+	err = scan(ctx, d.DB, s, func(types []column, got []any) error {
+		at = timeAt(types, got, 0)
+		return nil
+	})
+	return at, err
 }
 
 // filter adds the conditions of the check.

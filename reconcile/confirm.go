@@ -49,7 +49,7 @@ func (r *run) confirm(ctx context.Context) error {
 			if _, known := c.facts.Consumer[sent.ID]; known {
 				return time.Time{}, false // the consumer has said what became of it
 			}
-			until := sent.since().Add(r.check.Deadline)
+			until := sent.since().Add(r.check.Deadline - r.ahead)
 			return until, until.After(r.clock.Now())
 		}); err != nil {
 			return err
@@ -112,7 +112,7 @@ func (r *run) reread(ctx context.Context, c *candidate) (bool, error) {
 	if c.read == nil {
 		read = nil
 	}
-	c.facts, c.write, c.read = facts, write, read
+	c.facts, c.write, c.read = facts.trimmed(), write, read
 	if write == nil && read == nil {
 		return false, nil
 	}

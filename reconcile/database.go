@@ -12,7 +12,8 @@ import (
 )
 
 // Database is where tables of a check are. The engine only reads, in
-// read-only transactions, unless it is asked to rebuild.
+// read-only transactions, unless it is asked to rebuild. Times without a zone
+// are taken for UTC, so connections must be in UTC too.
 type Database struct {
 	DB      *sql.DB
 	Dialect Dialect

@@ -55,10 +55,13 @@ func newEngine(c *Check, a arms, config *Config) *Engine {
 func (e *Engine) Check() *Check { return e.check }
 
 // Run compares all keys, from the lowest to the highest. A range that cannot
-// be read is UNVERIFIED in the report and no error; the error is the end of
-// the context.
+// be read is UNVERIFIED in the report and no error; an error is a database
+// that does not answer at the start, or the end of the context.
 func (e *Engine) Run(ctx context.Context) (*Report, error) {
-	run := &run{Engine: e, report: e.newReport(), rules: e.check.rules(), notes: make(map[note]int)}
+	run, err := e.newRun(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := run.sweep(ctx); err != nil {
 		return nil, err
 	}
@@ -75,6 +78,21 @@ type run struct {
 	rules      Rules
 	candidates []candidate
 	notes      map[note]int
+	ahead      time.Duration // of the log's database before this clock
+}
+
+// newRun asks the log's database for the time: ages of events are told by its
+// clock, as far as it wrote them.
+func (e *Engine) newRun(ctx context.Context) (*run, error) {
+	r := &run{Engine: e, report: e.newReport(), rules: e.check.rules(), notes: make(map[note]int)}
+	at, err := e.arms.now(ctx)
+	if err != nil {
+		return nil, &waybill.Error{Op: "reconcile", Key: e.check.Name, Err: err}
+	}
+	if !at.IsZero() {
+		r.ahead = at.Sub(e.clock.Now())
+	}
+	return r, nil
 }
 
 // candidate is a key that seems to differ.
@@ -86,13 +104,13 @@ type candidate struct {
 	firstSeen time.Time
 }
 
-func (r *run) now() time.Time {
-	r.rules.Now = r.clock.Now()
+// now sets the time by which is judged.
+func (r *run) now() {
+	r.rules.Now = r.clock.Now().Add(r.ahead)
 	r.rules.LogSince = time.Time{}
 	if r.check.LogRetention > 0 {
 		r.rules.LogSince = r.rules.Now.Add(-r.check.LogRetention)
 	}
-	return r.rules.Now
 }
 
 func (r *run) sweep(ctx context.Context) error {
@@ -143,7 +161,8 @@ func (r *run) chunk(ctx context.Context, whole Range) error {
 	if err != nil {
 		return err
 	}
-	at := r.now()
+	r.now()
+	at := r.clock.Now()
 	for i := range found {
 		f := &found[i]
 		write, read := Judge(f, &r.rules)
@@ -151,7 +170,7 @@ func (r *run) chunk(ctx context.Context, whole Range) error {
 		if write == nil && read == nil {
 			continue
 		}
-		c := candidate{key: f.Key, facts: *f, write: write, read: read, firstSeen: at}
+		c := candidate{key: f.Key, facts: f.trimmed(), write: write, read: read, firstSeen: at}
 		if !c.settled() {
 			r.candidates = append(r.candidates, c)
 			r.spill()
@@ -208,11 +227,7 @@ func (r *run) lookAgain(ctx context.Context, whole Range, found []Facts) error {
 			continue
 		}
 		doubtful = append(doubtful, f)
-		for j := range f.Log {
-			if f.Log[j].State == StateSent && (f.Read == nil || f.Log[j].Version > f.Read.Version) {
-				ids = append(ids, f.Log[j].ID)
-			}
-		}
+		ids = append(ids, f.unapplied()...)
 	}
 	if len(doubtful) == 0 {
 		return nil
@@ -257,4 +272,31 @@ func (r *run) lookAgain(ctx context.Context, whole Range, found []Facts) error {
 		}
 	}
 	return nil
+}
+
+// unapplied returns the ids of the first sent events that the read model does
+// not show.
+func (f *Facts) unapplied() (ids []string) {
+	const enough = 100 // the first that is not settled decides
+	for i := range f.Log {
+		e := &f.Log[i]
+		if e.State == StateSent && (f.Read == nil || e.Version > f.Read.Version) && len(ids) < enough {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// trimmed returns the facts with no more of the log than a report shows.
+func (f *Facts) trimmed() Facts {
+	t := *f
+	t.Log, t.Again = nil, nil
+	top, sent := last(f.Log, every), last(f.Log, isSent)
+	if sent != nil && sent != top {
+		t.Log = append(t.Log, *sent)
+	}
+	if top != nil {
+		t.Log = append(t.Log, *top)
+	}
+	return t
 }

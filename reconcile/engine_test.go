@@ -18,7 +18,8 @@ type world struct {
 	log    map[string][]Event
 	read   map[string]*Row
 	fates  map[string]Consumed
-	now    time.Time
+	at     time.Time
+	skew   time.Duration // of the database's clock
 	script []step
 	// afterSnapshot happens between the reading of W and L, and that of R.
 	afterSnapshot func()
@@ -32,19 +33,21 @@ type step struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, write: map[string]*Row{}, log: map[string][]Event{}, read: map[string]*Row{}, fates: map[string]Consumed{}, now: testNow}
+	return &world{t: t, write: map[string]*Row{}, log: map[string][]Event{}, read: map[string]*Row{}, fates: map[string]Consumed{}, at: testNow}
 }
 
-func (w *world) Now() time.Time { return w.now }
+func (w *world) Now() time.Time { return w.at }
 
 func (w *world) Wait(ctx context.Context, d time.Duration) error {
-	w.now = w.now.Add(d)
-	for len(w.script) > 0 && !w.now.Before(testNow.Add(w.script[0].at)) {
+	w.at = w.at.Add(d)
+	for len(w.script) > 0 && !w.at.Before(testNow.Add(w.script[0].at)) {
 		w.script[0].do()
 		w.script = w.script[1:]
 	}
 	return ctx.Err()
 }
+
+func (w *world) now(context.Context) (time.Time, error) { return w.at.Add(w.skew), nil }
 
 func (w *world) boundary(_ context.Context, from *Key, n int) (*Key, error) {
 	all := map[string]bool{}
@@ -212,7 +215,7 @@ func TestWhatHealsIsCountedAndNotReported(t *testing.T) {
 	if report.Healed != 1 {
 		t.Errorf("healed %d, want 1", report.Healed)
 	}
-	if got := w.now.Sub(testNow); got != 10*time.Second {
+	if got := w.at.Sub(testNow); got != 10*time.Second {
 		t.Errorf("took %s, want 10 s", got)
 	}
 }
@@ -229,7 +232,7 @@ func TestARecentEventHasTheConsumersDeadline(t *testing.T) {
 			continue
 		}
 		expect(t, w.run(nil), "MISMATCH_READ a")
-		if got := w.now.Sub(testNow); got != 4*time.Minute {
+		if got := w.at.Sub(testNow); got != 4*time.Minute {
 			t.Errorf("took %s, want the rest of the deadline, 4 m", got)
 		}
 	}
@@ -247,11 +250,11 @@ func TestHotKeyWithAStuckConsumer(t *testing.T) {
 	}
 	report := w.run(nil)
 	expect(t, report, "MISMATCH_READ a")
-	if got := w.now.Sub(testNow); got != 10*time.Second {
+	if got := w.at.Sub(testNow); got != 10*time.Second {
 		t.Errorf("took %s, want 10 s: that it is late is proved", got)
 	}
 
-	w.now = testNow
+	w.at = testNow
 	w.read["a"].Version = 300 // slow, but within its deadline
 	expect(t, w.run(nil), "IN_FLIGHT a")
 }
@@ -270,6 +273,16 @@ func TestTheConsumersWordIsProof(t *testing.T) {
 	if !strings.Contains(report.Findings[0].Detail, "no such book") {
 		t.Errorf("detail: %s", report.Findings[0].Detail)
 	}
+}
+
+func TestAgesAreToldByTheDatabasesClock(t *testing.T) {
+	w := newWorld(t)
+	w.skew = -time.Hour // the machine's clock is an hour fast
+	w.at = testNow.Add(time.Hour)
+	w.put("a", 1)
+	w.log["a"] = append(w.log["a"], recent(event(2, "t", StatePending)))
+	w.write["a"] = row(2, "t")
+	expect(t, w.run(nil), "IN_FLIGHT a")
 }
 
 func TestWhatCannotBeReadIsUnverified(t *testing.T) {

@@ -32,7 +32,10 @@ func (e *Engine) Explain(ctx context.Context, key []string) (*Story, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Engine: e, report: e.newReport(), rules: e.check.rules(), notes: make(map[note]int)}
+	r, err := e.newRun(ctx)
+	if err != nil {
+		return nil, err
+	}
 	found, _, err := r.gather(ctx, Range{only: &k})
 	if err != nil {
 		return nil, err

@@ -48,10 +48,11 @@ func (e *Engine) Rebuild(ctx context.Context, config *RebuildConfig) (*Rebuilt, 
 	if err := e.rebuildable(); err != nil {
 		return nil, &waybill.Error{Op: "rebuild", Key: e.check.Name, Err: err}
 	}
-	b := &rebuild{
-		run: &run{Engine: e, report: e.newReport(), rules: e.check.rules(), notes: make(map[note]int)},
-		out: &Rebuilt{Refused: []Refusal{}, DryRun: config.DryRun},
+	r, err := e.newRun(ctx)
+	if err != nil {
+		return nil, err
 	}
+	b := &rebuild{run: r, out: &Rebuilt{Refused: []Refusal{}, DryRun: config.DryRun}}
 	for _, texts := range config.Keys {
 		key, err := ParseKey(e.check.kinds(), texts)
 		if err == nil {
