@@ -44,7 +44,7 @@ func (l *link) note(meta kgo.BrokerMetadata, err error) {
 	l.err = err
 	switch {
 	case err != nil && before == nil:
-		l.log.Warn("a kafka broker cannot be reached", "broker", meta.Host, "cause", err)
+		l.log.Warn("a kafka broker cannot be reached", "broker", meta.Host, "error", err)
 		close(l.lost)
 	case err == nil && before != nil:
 		l.log.Info("kafka answers again", "broker", meta.Host)

@@ -143,6 +143,7 @@ func (c *call) send(ctx context.Context, indices []int) (refused []answer) {
 		index := indices[i]
 		switch {
 		case err == nil:
+			c.records[index].Place = broker.Place(batch[i].Topic, batch[i].Partition, batch[i].Offset)
 			c.settle(index, nil)
 		case refusal(err):
 			refused = append(refused, answer{index, err})

@@ -208,7 +208,7 @@ func (s *subscription) deliver(fetches kgo.Fetches) (batch []broker.Delivery, tr
 		switch {
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		case errors.As(err, &loss): // seen by deliverPartition as well, when records come
-			s.broker.config.Logger.Error("the cluster lost records", "group", s.group, "topic", topic, "partition", id, "cause", err)
+			s.broker.config.Logger.Error("the cluster lost records", "group", s.group, "topic", topic, "partition", id, "error", err)
 		default:
 			trouble = err
 			if topic != "" {
