@@ -12,6 +12,10 @@ import (
 
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
 
+func TestConformanceOnPostgres18(t *testing.T) {
+	onPostgres18(t, func(t *testing.T) { storetest.Run(t, harness()) })
+}
+
 // Behind a pooler in transaction mode there are no prepared statements.
 func TestConformanceWithoutPreparedStatements(t *testing.T) {
 	for _, mode := range []string{"exec", "simple_protocol"} {

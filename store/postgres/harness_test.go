@@ -82,19 +82,40 @@ func openStore(t testing.TB, dsn string, options storetest.Options) *postgres.St
 // own that is found by search_path: making a database takes ten times as long.
 var (
 	shared     = fmt.Sprintf("waybill_%d", os.Getpid())
-	makeShared sync.Once
+	makeShared = &sync.Once{}
 	made       atomic.Int64
+
+	// server is the one that tests are run against, one after the other.
+	server = testenv.Postgres15
 )
+
+// onPostgres18 runs a test against another server than the rest.
+func onPostgres18(t *testing.T, run func(t *testing.T)) {
+	dsn := testenv.Postgres18(t)
+	usual, once, left := server, makeShared, idle
+	server, makeShared, idle = testenv.Postgres18, &sync.Once{}, nil
+	defer func() {
+		server, makeShared, idle = usual, once, left
+		if err := dropShared(dsn); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Run("postgres18", run)
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if dsn := os.Getenv("WAYBILL_TEST_POSTGRES15"); dsn != "" {
-		if err := execute(context.Background(), dsn, "DROP DATABASE IF EXISTS "+shared+" WITH (FORCE)"); err != nil {
+		if err := dropShared(dsn); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+func dropShared(dsn string) error {
+	return execute(context.Background(), dsn, "DROP DATABASE IF EXISTS "+shared+" WITH (FORCE)")
 }
 
 // idle are schemas with tables that no test uses at the moment.
@@ -148,7 +169,7 @@ func freshSchema(t testing.TB, extra ...string) string {
 
 func newSchema(t testing.TB) string {
 	t.Helper()
-	dsn := testenv.Postgres15(t)
+	dsn := server(t)
 	var err error
 	makeShared.Do(func() { err = execute(t.Context(), dsn, "CREATE DATABASE "+shared+" TEMPLATE template0") })
 	if err != nil {
@@ -170,7 +191,7 @@ func schemaOf(dsn string) string {
 // freshDatabase makes an empty database and returns its DSN.
 func freshDatabase(t testing.TB, extra ...string) string {
 	t.Helper()
-	dsn := testenv.Postgres15(t)
+	dsn := server(t)
 	name := fmt.Sprintf("%s_%d", shared, made.Add(1))
 	if err := execute(t.Context(), dsn, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
 		t.Fatal(err)
