@@ -158,12 +158,10 @@ func (b *rebuild) refuse(f *Facts, reason string) {
 // try reports whether the key is done; it is not when its row was changed
 // since it was read.
 func (b *rebuild) try(ctx context.Context, f *Facts) (bool, error) {
-	sent, top := last(f.Log, isSent), last(f.again(), every)
-	if known := last(f.Log, every); top == nil || known != nil && known.Version > top.Version {
-		top = known
-	}
+	log := f.again()
+	sent, top := last(log, isSent), last(log, every)
 	switch {
-	case f.Read == nil && (sent == nil || sent.Delete):
+	case f.Read == nil && (sent == nil || sent.Delete || deletedAfter(log, sent.Version)):
 		return true, nil
 	case f.Read != nil && top == nil:
 		b.refuse(f, "the log has no event of it")
@@ -178,11 +176,7 @@ func (b *rebuild) try(ctx context.Context, f *Facts) (bool, error) {
 	case sent.Delete:
 		return b.write(ctx, f, &b.out.Removed, func() *statement { return b.remove(f) })
 	case f.Read == nil:
-		done, err := b.write(ctx, f, &b.out.Written, func() *statement { return b.insert(f, sent) })
-		if done {
-			b.out.Rows++
-		}
-		return done, err
+		return b.revive(ctx, f, sent)
 	case b.right(f, sent):
 		b.out.Rows++
 		b.out.Unchanged++
@@ -193,6 +187,38 @@ func (b *rebuild) try(ctx context.Context, f *Facts) (bool, error) {
 		b.out.Rows++
 	}
 	return done, err
+}
+
+// revive inserts a row. A row that is absent has no version to compare with, so
+// a consumer may have applied the event and the delete after it between our
+// reading and our writing. The log has that delete by then: it is looked at
+// again, and the row taken back.
+func (b *rebuild) revive(ctx context.Context, f *Facts, sent *Event) (bool, error) {
+	done, err := b.write(ctx, f, &b.out.Written, func() *statement { return b.insert(f, sent) })
+	if err != nil || !done {
+		return done, err
+	}
+	b.out.Rows++
+	if b.out.DryRun {
+		return true, nil
+	}
+	events, err := b.arms.events(ctx, Range{only: &f.Key})
+	if err != nil {
+		return false, err
+	}
+	for _, item := range events {
+		if deletedAfter(item.Item, sent.Version) {
+			b.out.Rows--
+			b.out.Written--
+			taken := &Facts{Key: f.Key, Read: &Row{Version: sent.Version}}
+			return b.write(ctx, taken, &b.out.Removed, func() *statement { return b.remove(taken) })
+		}
+	}
+	return true, nil
+}
+
+func deletedAfter(events []Event, version int64) bool {
+	return last(events, func(e *Event) bool { return e.Delete && e.Version > version }) != nil
 }
 
 // right reports whether the row is what the event makes of it.
