@@ -19,8 +19,8 @@ type relayCmd struct{}
 
 // Help has the examples.
 func (relayCmd) Help() string {
-	return `The relay waits for its broker and its database, shares the lanes with others of its kind, and ends in good order at the
-first SIGTERM or SIGINT. "waybill serve" is the same with probes, metrics and a cleanup.
+	return `The relay needs its database to start, and from then on waits for it as for its broker. It shares the lanes with others of
+its kind, and ends in good order at the first SIGTERM or SIGINT. "waybill serve" is the same with probes, metrics and a cleanup.
 
 Examples:
 
