@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"github.com/waybillhq/waybill/store/mysql"
 	"github.com/waybillhq/waybill/store/storetest"
 )
+
+const patience = 20 * time.Second
 
 func event(id, key string) waybill.Event {
 	e := waybill.Event{ID: id, Type: "OrderPaid", Topic: "orders", AggregateType: "order", AggregateID: key, Data: []byte(`{"n":1}`)}
@@ -276,6 +279,85 @@ func TestTruncateAndNewEvents(t *testing.T) {
 		rows := hot(t, st)
 		if len(rows) != 1 || rows[0].Event.ID != "e3" || rows[0].ID != 1 {
 			t.Errorf("hot rows: got %+v, want e3 with id 1", rows)
+		}
+	})
+}
+
+// Nothing of ours waits for an application's open transaction, nor it for us,
+// though the tables are so small that reading all of one would look cheap.
+func TestNobodyWaitsForAnOpenTransaction(t *testing.T) {
+	onEach(t, func(t *testing.T, s server) {
+		st := openStore(t, s.freshDatabase(t), storetest.Options{})
+		appendEvents(t, st, st.DB(), event("sent", "a"), event("forgotten", "b"), event("dead", "c"), event("parked", "d"), event("old", "e"))
+		rows := make(map[string]store.Row)
+		for _, row := range hot(t, st) {
+			rows[row.Event.ID] = row
+		}
+		tx, err := st.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		appendEvents(t, st, tx, event("open-1", "a"), event("open-2", "b"))
+		if results, err := st.Append(t.Context(), tx, []waybill.Event{event("old", "e"), event("sent", "a")}); err != nil || results[0] == nil || results[1] == nil {
+			t.Fatalf("append of what is there: got %v, %v, want duplicates", results, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		leases, err := st.Claim(ctx, "relay", time.Hour, store.Lanes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard := store.Guard{Owner: "relay", Lanes: leases}
+		change := func(id string) store.Change { return store.Change{ID: rows[id].ID, EventID: id} }
+		for name, changes := range map[string]store.Changes{
+			"settle": {Settled: []store.SettledChange{{Change: change("sent"), Outcome: store.StatusSent}, {Change: change("old"), Outcome: store.StatusSent}}},
+			"forget": {Settled: []store.SettledChange{{Change: change("forgotten"), Outcome: store.StatusSent}}, Forget: true},
+			"fail":   {Failed: []store.FailedChange{{Change: change("dead"), Dead: true, Error: "no"}}, Parked: []int64{rows["parked"].ID}},
+		} {
+			if err := st.Apply(ctx, guard, changes); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		action := store.Action{Actor: "test", Reason: "mended"}
+		if _, err := st.RetryDead(ctx, action, []string{"dead"}); err != nil {
+			t.Errorf("retry: %v", err)
+		}
+		if results, err := st.Requeue(ctx, action, []string{"sent"}); err != nil || results[0].Outcome != store.OutcomeQueued {
+			t.Errorf("requeue: %v, %v", results, err)
+		}
+		if n, err := st.Cleanup(ctx, store.CleanupRequest{Archive: true}); err != nil || n != 1 {
+			t.Errorf("cleanup: got %d, %v, want 1", n, err)
+		}
+		appendEvents(t, st, tx, event("open-3", "c"), event("zz", "d"), event("0", "e"))
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// An account without special rights may not make triggers while the binary log
+// is on, and is told what to do.
+func TestTriggerRightsAreExplained(t *testing.T) {
+	onEach(t, func(t *testing.T, s server) {
+		dsn := s.freshDatabase(t)
+		settings, _ := driver.ParseDSN(dsn)
+		user := settings.DBName + "_app"
+		s.run(t, "CREATE USER '"+user+"'@'127.0.0.1' IDENTIFIED BY 'app'", "GRANT ALL ON "+settings.DBName+".* TO '"+user+"'@'127.0.0.1'")
+		t.Cleanup(func() { s.run(t, "DROP USER '"+user+"'@'127.0.0.1'") })
+		settings.User, settings.Passwd = user, "app"
+		st := openStore(t, settings.FormatDSN(), storetest.Options{Bare: true, NoTrigger: true})
+		err := st.Migrate(t.Context(), store.MigrateOptions{})
+		var wrong *waybill.Error
+		if !errors.As(err, &wrong) || !strings.Contains(wrong.Hint, "log_bin_trust_function_creators") || !strings.Contains(wrong.Hint, "--no-trigger") {
+			t.Fatalf("got %v, want the setting and --no-trigger named", err)
+		}
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: true}); err != nil {
+			t.Fatalf("without the trigger: %v", err)
+		}
+		appendEvents(t, st, st.DB(), event("e1", "a"))
+		if rows := hot(t, st); len(rows) != 1 {
+			t.Errorf("hot rows: got %d, want 1", len(rows))
 		}
 	})
 }

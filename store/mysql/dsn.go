@@ -34,6 +34,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	settings.RejectReadOnly = true // a connection to what is no longer the primary is given up
 	settings.ClientFoundRows = false
 	settings.MultiStatements = false
+	settings.Logger = &mysql.NopLogger{} // what it would log is returned as well
 	// One trip for each statement, and nothing kept on the server between them.
 	settings.InterpolateParams = true
 	if err := settings.Apply(mysql.Charset("utf8mb4", "")); err != nil {

@@ -60,7 +60,10 @@ func subject(st *mysql.Store, options storetest.Options) *storetest.Subject[*sql
 		Outbox:   st,
 		Appender: storetest.SQLAppender(st),
 		Consumer: st,
-		Begin:    func(ctx context.Context) (*sql.Tx, error) { return st.DB().BeginTx(ctx, nil) },
+		// As applications do that leave the server's default as it is.
+		Begin: func(ctx context.Context) (*sql.Tx, error) {
+			return st.DB().BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		},
 		Commit:   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
 		Rollback: func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
 		Exec: func(ctx context.Context, tx *sql.Tx, statement storetest.Statement) error {
