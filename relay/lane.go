@@ -39,12 +39,13 @@ func (l *lane) restart(epoch uint64) {
 }
 
 // cursor begins a pass where none is under way. A short one finds what is new
-// and passes over what a transaction that began before committed since.
+// and passes over what a transaction that began before committed since; it is
+// not short where nothing can be passed over.
 func (l *lane) cursor(closed int64, short bool) store.LaneCursor {
 	if !l.inPass {
-		l.inPass, l.pos, l.frontier, l.short = true, l.base, closed, short
-		if short {
-			l.pos = max(l.base, l.seen)
+		l.inPass, l.pos, l.frontier, l.short = true, l.base, closed, short && l.seen > l.base
+		if l.short {
+			l.pos = l.seen
 		}
 	}
 	return store.LaneCursor{Lane: l.Lane, After: l.pos}

@@ -59,6 +59,7 @@ const (
 	maxDueLimit  = 1 << 20
 	slowPass     = 10 * time.Millisecond
 	fullEvery    = 10 * time.Second // at least
+	passedKeys   = 16               // read by key at once; more take longer than a full pass
 )
 
 // patience bounds a statement. A connection that lost its other end without a
@@ -259,6 +260,7 @@ func (s *scheduler) onHot(result *readResult) {
 	r := &s.reads
 	fresh := 0
 	last := -1
+	var passed []store.Row // found by short passes
 	for i := range result.found.Rows {
 		data := &result.found.Rows[i]
 		last = data.Lane
@@ -267,10 +269,13 @@ func (s *scheduler) onHot(result *readResult) {
 			continue
 		}
 		l.pos = max(l.pos, data.ID)
-		if s.take(l, *data, result.began) {
+		if l.short {
+			passed = append(passed, *data)
+		} else if s.take(l, *data, result.began) {
 			fresh++
 		}
 	}
+	fresh += s.takePassed(passed, result.began)
 	// The last row's lane, and those behind it, may have more.
 	cut := result.found.Full
 	for _, c := range result.lanes {
@@ -311,6 +316,43 @@ func (s *scheduler) onHot(result *readResult) {
 		r.pause = min(r.pause*2, s.config.PollIdle)
 		r.hotAt = now().Add(r.pause)
 	}
+}
+
+// takePassed decides what to do with rows that short passes found. Such a pass
+// may have gone past an earlier row of the same key: key k gets id 5 in a
+// transaction that stays open, another key of the lane gets id 6 and is seen;
+// the transaction commits, and k gets id 7, which alone the pass finds. So keys
+// are read one by one, or, when they are many, all lanes from their cursors.
+func (s *scheduler) takePassed(rows []store.Row, read time.Time) (fresh int) {
+	rows = slices.DeleteFunc(rows, func(data store.Row) bool {
+		return s.known[data.ID] != nil || s.topicPauses[data.TopicHash] != nil
+	})
+	keys := make(map[int64]bool)
+	for i := range rows {
+		keys[rows[i].KeyHash] = true
+	}
+	if len(keys) > passedKeys {
+		s.reads.fullAt, s.reads.pause = time.Time{}, 0
+		for _, l := range s.lanes {
+			if l.inPass && l.short {
+				l.endPass()
+			}
+		}
+		return 0
+	}
+	for i := range rows {
+		l := s.lanes[rows[i].Lane]
+		switch k := s.keyOf(l, &rows[i]); k.state {
+		case open:
+			s.drain(k, false)
+			fresh++
+		case held:
+			s.park(s.know(k, rows[i], read))
+			fresh++
+		case draining:
+		}
+	}
+	return fresh
 }
 
 // Under a transaction that stays open the lanes' cursors stand still, and the

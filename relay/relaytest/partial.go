@@ -87,6 +87,48 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, events("k", 1, 6)...)
 	})
 
+	// While reads are slow most of them begin above what was seen, so that a later
+	// event of the key is found before the one whose transaction stayed open.
+	each(t, h, "slow reads keep the order of late ones", func(e *env[TX]) {
+		if h.SerialWriters {
+			e.t.Skip("no transaction can commit a lower id late")
+		}
+		var all []waybill.Event
+		commit := func(some ...waybill.Event) {
+			e.append(some...)
+			all = append(all, some...)
+		}
+		// One of them is in the lane of each key below.
+		others := func(round int) (some []waybill.Event) {
+			for n := range 300 {
+				some = append(some, event(fmt.Sprintf("other-%d", n), round))
+			}
+			return some
+		}
+		commit(others(1)...)
+		e.relay(nil)
+		e.settled()
+		e.store.dawdle(30*time.Millisecond, "fetch")
+		for round := range 5 {
+			var firsts, seconds []waybill.Event
+			for k := range 3 + 30*(round%2) { // few are read one by one
+				key := fmt.Sprintf("k%d-%d", round, k)
+				firsts, seconds = append(firsts, event(key, 1)), append(seconds, event(key, 2))
+			}
+			late := e.begin()
+			e.add(late, firsts...)
+			commit(others(round + 2)...)
+			e.sent(topic, len(all))
+			e.pause(100 * time.Millisecond)
+			e.commit(late)
+			all = append(all, firsts...)
+			commit(seconds...)
+			e.sent(topic, len(all))
+		}
+		e.settled()
+		e.inOrder(true, all...)
+	})
+
 	each(t, h, "a statement that never returns is given up", func(e *env[TX]) {
 		if h.Bubble == nil {
 			e.t.Skip("it takes half a minute")
