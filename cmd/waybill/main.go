@@ -47,6 +47,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, nil, err)
 	}
+	if len(args) > 0 && args[0] == "help" { // as in "waybill help dead list"
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	kctx, err := parser.Parse(args)
 	if code >= 0 { // help was printed
 		return code

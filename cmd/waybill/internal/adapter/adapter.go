@@ -67,12 +67,34 @@ func openStore(ctx context.Context, path string, c config.Store, create bool) (S
 	if c.DSN == "" {
 		return nil, missing(path + ".dsn")
 	}
+	if scheme, kinds := schemeOf(c.DSN); kinds != nil && !slices.Contains(kinds, c.Kind) {
+		return nil, &ConfigError{&waybill.Error{
+			Op: "configure", Key: path + ".dsn", Err: fmt.Errorf("begins with %s, but %s.kind is %s", scheme, path, c.Kind),
+			Hint: "set " + path + ".kind to " + kinds[0],
+		}}
+	}
 	if !create {
 		if err := mustExist(c.Kind, c.DSN); err != nil {
 			return nil, err
 		}
 	}
 	return open(ctx, c)
+}
+
+// schemeOf returns how a DSN begins that is a server's URL, and the kinds of
+// store that take it, the likeliest first. A path says nothing about its kind.
+func schemeOf(dsn string) (scheme string, kinds []string) {
+	switch name, _, found := strings.Cut(dsn, "://"); {
+	case !found:
+		return "", nil
+	case name == "postgres", name == "postgresql":
+		return name + "://", []string{"postgres"}
+	case name == "mysql":
+		return name + "://", []string{"mysql", "mariadb"}
+	case name == "mariadb":
+		return name + "://", []string{"mariadb", "mysql"}
+	}
+	return "", nil
 }
 
 // OpenBroker opens the broker that is configured.

@@ -60,6 +60,14 @@ func TestUnknownAndMissing(t *testing.T) {
 			_, err := OpenInbox(t.Context(), "inv", config.Inbox{Kind: "oracle", DSN: "x"})
 			return err
 		},
+		"another kind's URL": func() error {
+			_, err := CreateStore(t.Context(), config.Store{Kind: "sqlite", DSN: "postgres://app@db/orders"})
+			return err
+		},
+		"another kind's URL of a consumer": func() error {
+			_, err := OpenInbox(t.Context(), "inv", config.Inbox{Kind: "postgres", DSN: "mariadb://app@db/orders"})
+			return err
+		},
 		"broker": func() error {
 			_, err := OpenBroker(t.Context(), config.Broker{Kind: "fax"}, slog.Default())
 			return err
