@@ -173,7 +173,11 @@ func TestRefusals(t *testing.T) {
 		{"unknown section", "stores:\n  dsn: a.db\n", nil, nil, []string{":1", "unknown key stores", "did you mean store?"}},
 		{"two unknown keys", "store:\n  a: 1\nbroker:\n  urll: x\n", nil, nil, []string{":2", "known here: dsn, dsn_file", ":4", "did you mean url?"}},
 		{"unknown key in a topic", "relay:\n  topics:\n    orders:\n      formt: raw\n", nil, nil, []string{":4", "relay.topics.orders.formt", "did you mean format?"}},
-		{"wrong type", "relay:\n  fetch_batch: many\n", nil, nil, []string{"waybill.yaml:2"}},
+		{"wrong type", "relay:\n  fetch_batch: many\n", nil, nil, []string{"waybill.yaml:2", "relay.fetch_batch: want a whole number"}},
+		{"number for a duration", "relay:\n  lease_ttl: 5\n", nil, nil, []string{":2", "relay.lease_ttl: want a duration like"}},
+		{"word for a duration", "relay:\n  grace: soon\n", nil, nil, []string{":2", "relay.grace: want a duration like"}},
+		{"word for a switch", "relay:\n  forget: maybe\n", nil, nil, []string{":2", "relay.forget: want true or false"}},
+		{"list for a scalar", "relay:\n  max_rows: [1]\n", nil, nil, []string{":2", "relay.max_rows: takes a single value"}},
 		{"scalar for a section", "store: orders.db\n", nil, nil, []string{":1", "store must be a mapping"}},
 		{"section for a scalar", "store:\n  dsn:\n    path: a\n", nil, nil, []string{":3", "store.dsn takes a single value"}},
 		{"syntax", "store: [\n", nil, nil, []string{"waybill.yaml"}},
@@ -183,6 +187,7 @@ func TestRefusals(t *testing.T) {
 		{"token in the file", "broker:\n  url: nats://hunter2@mq:4222\n", nil, nil, []string{":2", "broker.url holds a secret"}},
 		{"bad variable", "", []string{"WAYBILL_RELAY_FORGET=hunter2"}, nil, []string{"WAYBILL_RELAY_FORGET", "true or false"}},
 		{"unknown flag", "", nil, []string{"relay.lease_tl=2s"}, []string{"--set relay.lease_tl", "did you mean relay.lease_ttl?"}},
+		{"flag cut short", "", nil, []string{"relay.lease=2s"}, []string{"--set relay.lease", "did you mean relay.lease_ttl?"}},
 		{"flag without value", "", nil, []string{"relay.lease_ttl"}, []string{"PATH=VALUE"}},
 		{"secret in a flag", "", nil, []string{"store.dsn=postgres://app:hunter2@db/orders"}, []string{"visible to every user", "WAYBILL_STORE_DSN"}},
 		{"given twice", "store:\n  dsn: a.db\n  dsn_file: secret\n", nil, nil, []string{"store.dsn", "twice"}},
@@ -244,6 +249,28 @@ func TestSecretsComeFromVariableOrFile(t *testing.T) {
 	}
 }
 
+// A password that is also the user's name is no secret worth blotting out every
+// "postgres" for; in its place it is hidden all the same.
+func TestUserNamesAreNotHidden(t *testing.T) {
+	for _, dsn := range []string{
+		"postgres://postgres:postgres@db/postgres",
+		"postgres:postgres@tcp(db:3306)/orders",
+		"host=db user=postgres password=postgres",
+	} {
+		t.Chdir(t.TempDir())
+		l, err := Load(Source{Environ: []string{"WAYBILL_STORE_KIND=postgres", "WAYBILL_STORE_DSN=" + dsn}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := "postgres: no such database"; Redact(text, l.Secrets) != text {
+			t.Errorf("%s: %q became %q", dsn, text, Redact(text, l.Secrets))
+		}
+		if got := Redact(dsn, l.Secrets); strings.Count(got, "*****") != 1 || strings.Contains(got, ":postgres@") || strings.Contains(got, "password=postgres") {
+			t.Errorf("%s is shown as %s", dsn, got)
+		}
+	}
+}
+
 func TestSecretsAreKnownInEveryForm(t *testing.T) {
 	got := secretsIn(`host=db password='a"b<c'`)
 	for _, want := range []string{`a"b<c`, `a\"b<c`, `a\"b\u003cc`} {
@@ -272,7 +299,7 @@ func TestRedact(t *testing.T) {
 }
 
 func TestRelativePathsStartAtTheFile(t *testing.T) {
-	file := write(t, "waybill.yaml", "store:\n  dsn: file:orders.db?mode=ro\nbroker:\n  dir: nats\ninboxes:\n  inventory:\n    dsn: inventory.db\n  pg:\n    kind: postgres\n    dsn: host=db\n")
+	file := write(t, "waybill.yaml", "store:\n  dsn: file:orders.db?mode=ro\nbroker:\n  dir: nats\ninboxes:\n  inventory:\n    dsn: inventory.db\n  pg:\n    kind: postgres\n    dsn: host=db\n  unsaid:\n    dsn: postgres://db/orders\n")
 	dir := filepath.Dir(file)
 	l, err := Load(Source{File: file})
 	if err != nil {
@@ -283,6 +310,7 @@ func TestRelativePathsStartAtTheFile(t *testing.T) {
 		{l.Broker.Dir, dir + "/nats"},
 		{l.Inboxes["inventory"].DSN, dir + "/inventory.db"},
 		{l.Inboxes["pg"].DSN, "host=db"},
+		{l.Inboxes["unsaid"].DSN, "postgres://db/orders"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

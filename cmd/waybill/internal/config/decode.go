@@ -75,6 +75,8 @@ func (w *walker) walk(node ast.Node, t reflect.Type, path string) {
 	default:
 		if t.Kind() == reflect.Struct || t.Kind() == reflect.Map {
 			w.fail(node, "", "%s must be a mapping of names to values", orRoot(path))
+		} else if err := scalarFits(node, t); err != nil {
+			w.fail(node, "", "%s: %w", path, err)
 		}
 		return
 	}
@@ -121,8 +123,18 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-// suggest names the known name that is nearest to a mistyped one, or all of them.
+// suggest names the known name that is nearest to a mistyped one, or all of
+// them. The only one that begins with what was written is nearest of all.
 func suggest(name string, known []string) string {
+	var longer []string
+	for _, k := range known {
+		if strings.HasPrefix(k, name) {
+			longer = append(longer, k)
+		}
+	}
+	if name != "" && len(longer) == 1 {
+		return "did you mean " + longer[0] + "?"
+	}
 	best, distance := "", len(name)/2+1
 	for _, k := range known {
 		if d := editDistance(name, k); d < distance {

@@ -110,6 +110,9 @@ func resolveDSN(base, kind, dsn string) string {
 	if strings.HasPrefix(path, ":memory:") {
 		return dsn
 	}
+	if !isURI && strings.Contains(path, "://") {
+		return dsn // a server's, with the kind not yet set: opening it says so
+	}
 	if !isURI {
 		return resolve(base, path)
 	}
@@ -178,10 +181,10 @@ func (l *Loaded) setDefaults() {
 }
 
 func (l *Loaded) collectSecrets() {
-	l.Secrets = append(l.Secrets, secretsIn(l.Store.DSN)...)
-	l.Secrets = append(l.Secrets, secretsIn(l.Broker.URL)...)
+	l.Secrets = append(l.Secrets, hidden(l.Store.DSN)...)
+	l.Secrets = append(l.Secrets, hidden(l.Broker.URL)...)
 	for _, inbox := range l.Inboxes {
-		l.Secrets = append(l.Secrets, secretsIn(inbox.DSN)...)
+		l.Secrets = append(l.Secrets, hidden(inbox.DSN)...)
 	}
 }
 

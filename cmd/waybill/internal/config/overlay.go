@@ -1,13 +1,10 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // prefix begins the name of every variable.
@@ -58,37 +55,6 @@ func settings(c *Config) []setting {
 	}
 	visit(reflect.ValueOf(c).Elem(), "", false, func() {})
 	return all
-}
-
-// setScalar parses text into v. Its errors do not repeat the text.
-func setScalar(v reflect.Value, text string) error {
-	if v.Type() == reflect.TypeFor[time.Duration]() {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return errors.New(`want a duration like "500ms" or "2s"`)
-		}
-		v.SetInt(int64(d))
-		return nil
-	}
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(text)
-	case reflect.Bool:
-		b, err := strconv.ParseBool(text)
-		if err != nil {
-			return errors.New("want true or false")
-		}
-		v.SetBool(b)
-	case reflect.Int:
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return errors.New("want a whole number")
-		}
-		v.SetInt(int64(n))
-	default:
-		return fmt.Errorf("a %s cannot be set this way", v.Kind())
-	}
-	return nil
 }
 
 // overlayEnviron applies the variables; an empty one counts as not set. One that has our prefix and no meaning

@@ -67,6 +67,29 @@ func secretsIn(text string) []string {
 	return found
 }
 
+// userOption finds a user among options.
+var userOption = regexp.MustCompile(`(?i)\buser\s*=\s*(?:'([^']*)'|([^\s&;]+))`)
+
+// hidden returns the secrets of a DSN or URL that are hidden wherever they
+// stand. A password that is also its user's name, as in postgres:postgres, is
+// hidden in its place alone: elsewhere it would take ordinary words along, and
+// tell by the hidden user what the password is.
+func hidden(text string) []string {
+	var users []string
+	for _, m := range userInfo.FindAllStringSubmatch(text, -1) {
+		if m[3] != "" {
+			users = append(users, m[2])
+		}
+	}
+	for _, m := range driverInfo.FindAllStringSubmatch(text, -1) {
+		users = append(users, m[1])
+	}
+	for _, m := range userOption.FindAllStringSubmatch(text, -1) {
+		users = append(users, m[1], m[2])
+	}
+	return slices.DeleteFunc(secretsIn(text), func(secret string) bool { return slices.Contains(users, secret) })
+}
+
 // Redact hides the given secrets, and whatever looks like a password in a URL
 // or among options.
 func Redact(text string, secrets []string) string {
