@@ -35,7 +35,7 @@ func judgeWrite(f *Facts, r *Rules) *Verdict {
 	}
 	at := last(f.Log, func(e *Event) bool { return e.Version == f.Write.Version })
 	sent := last(f.Log, isSent)
-	found := (*Verdict)(nil)
+	var found *Verdict
 	switch {
 	case sent != nil && sent.Version == f.Write.Version:
 		found = judgeContent(f, r, sent)

@@ -32,10 +32,10 @@ func Merge(write iter.Seq2[Keyed[*Row], error], log iter.Seq2[Keyed[[]Event], er
 		defer l.stop()
 		defer r.stop()
 		for {
-			least, any := Key{}, false
+			least, some := Key{}, false
 			for _, candidate := range []*Key{w.key(), l.key(), r.key()} {
-				if candidate != nil && (!any || candidate.Compare(least) < 0) {
-					least, any = *candidate, true
+				if candidate != nil && (!some || candidate.Compare(least) < 0) {
+					least, some = *candidate, true
 				}
 			}
 			for _, err := range []error{w.err, l.err, r.err} {
@@ -44,7 +44,7 @@ func Merge(write iter.Seq2[Keyed[*Row], error], log iter.Seq2[Keyed[[]Event], er
 					return
 				}
 			}
-			if !any {
+			if !some {
 				return
 			}
 			joined := Joined{Key: least, Write: w.take(least), Log: l.take(least), Read: r.take(least)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -279,16 +280,16 @@ func (b *rebuild) insert(f *Facts, sent *Event) *statement {
 	d, read := b.bases.read.Dialect, b.check.Read
 	s := &statement{dialect: d}
 	k := d.keys(read, b.bases.kinds)
-	columns, places := slices.Clone(k.columns), make([]string, len(k.columns))
+	columns, places := slices.Clone(k.columns), []string(nil)
 	for i := range k.columns {
-		places[i] = s.bind(d.storedParam(f.Key.parts[i], k.kinds[i], k.stored[i]))
+		places = append(places, s.bind(d.storedParam(f.Key.parts[i], k.kinds[i], k.stored[i])))
 	}
 	names, values := b.assigned(sent)
 	for i, name := range names {
 		columns, places = append(columns, d.quote(name)), append(places, s.bind(values[i]))
 	}
-	for name, value := range read.Where {
-		columns, places = append(columns, d.quote(name)), append(places, s.bind(value))
+	for _, name := range slices.Sorted(maps.Keys(read.Where)) {
+		columns, places = append(columns, d.quote(name)), append(places, s.bind(read.Where[name]))
 	}
 	return s.add("INSERT INTO %s (%s) VALUES (%s)", d.table(read), strings.Join(columns, ", "), strings.Join(places, ", "))
 }

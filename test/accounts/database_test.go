@@ -40,7 +40,7 @@ func open(t *testing.T, dialect reconcile.Dialect) reconcile.Database {
 		u.Path = "/" + name
 		db = connect(t, "pgx", u.String())
 	case reconcile.MySQL, reconcile.MariaDB:
-		dsn := ""
+		var dsn string
 		if dialect == reconcile.MySQL {
 			dsn = testenv.MySQL9(t)
 		} else {

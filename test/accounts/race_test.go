@@ -78,6 +78,9 @@ func TestAConsumerIsNeverSetBack(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				if err := rows.Err(); err != nil {
+					t.Fatal(err)
+				}
 				if got != tt.want {
 					t.Errorf("the read model has %q, want %q", got, tt.want)
 				}
