@@ -57,7 +57,8 @@ const (
 	horizonEvery = 50 * time.Millisecond
 	keyReadLimit = 500
 	maxDueLimit  = 1 << 20
-	slowPass     = 10 * time.Millisecond
+	slowPass     = 10 * time.Millisecond // and fewer than slowRows found
+	slowRows     = 100
 	fullEvery    = 10 * time.Second // at least
 	passedKeys   = 16               // read by key at once; more take longer than a full pass
 )
@@ -360,7 +361,7 @@ func (s *scheduler) takePassed(rows []store.Row, read time.Time) (fresh int) {
 // pass takes ever longer. It then gets a tenth of the time, and short passes
 // between find what is new.
 func (r *readState) paceFull(result *readResult, cut bool) {
-	if !result.short && !cut && result.took > slowPass {
+	if !result.short && !cut && result.took > slowPass && len(result.found.Rows) < slowRows {
 		r.fullAt = now().Add(min(9*result.took, fullEvery))
 	}
 }
