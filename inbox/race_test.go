@@ -19,21 +19,20 @@ func TestRetrySucceedsBetweenTheLookAndTheLock(t *testing.T) {
 		r.start(failing(map[string]int{"k/1": 1}), nil)
 		r.publish(ev("k", 1))
 		r.until("v1 held", func() bool { return r.b.Lag("g", topic) == 0 })
-		looked, goOn := false, make(chan struct{})
-		stopped := false
+		var looked, stopped atomic.Bool
+		goOn := make(chan struct{})
 		r.st.SetError(func(op string) error {
 			switch {
 			case op == "keys held":
-				looked = true
-			case op == "lock key" && looked && !stopped:
-				stopped = true
+				looked.Store(true)
+			case op == "lock key" && looked.Load() && stopped.CompareAndSwap(false, true):
 				<-goOn
 			}
 			return nil
 		})
 		r.publish(ev("k", 2))
 		r.after(100 * time.Millisecond)
-		if !stopped {
+		if !stopped.Load() {
 			t.Fatal("the stream did not come to the lock")
 		}
 		r.after(3 * time.Second)
