@@ -11,7 +11,7 @@ import (
 const prefix = "WAYBILL_"
 
 // Variables with our prefix that are not part of the configuration.
-var otherVariables = []string{"WAYBILL_CONFIG", "WAYBILL_FAULT", "WAYBILL_FAULT_FILE"}
+var otherVariables = []string{"WAYBILL_CONFIG", "WAYBILL_FAULT", "WAYBILL_FAULT_FILE", "WAYBILL_DEMO_GATE", "WAYBILL_DEMO_STORE", "WAYBILL_DEMO_BROKER"}
 
 // variable returns the name of the variable that overlays a path.
 func variable(path string) string {
@@ -102,7 +102,7 @@ func (l *Loaded) set(assignment string) error {
 		if names[i] = s.path; s.path != path {
 			continue
 		}
-		if s.secret && len(secretsIn(value)) > 0 {
+		if s.secret && len(SecretsIn(value)) > 0 {
 			return refuse("--set "+path, "a secret on the command line is visible to every user; give it by %s or %s_file", variable(path), path)
 		}
 		if err := s.set(value); err != nil {

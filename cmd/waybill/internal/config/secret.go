@@ -24,9 +24,9 @@ var userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#@:]*)(:[^
 // user:password@tcp(host:3306)/database.
 var driverInfo = regexp.MustCompile(`([^\s:/@"'=]+):([^\s]+)@((?:[a-z]+\([^\s()]*\))?)/`)
 
-// secretsIn returns the passwords and tokens inside a DSN or URL, as they are
+// SecretsIn returns the passwords and tokens inside a DSN or URL, as they are
 // written, as they read once decoded, and as JSON and quoted text show them.
-func secretsIn(text string) []string {
+func SecretsIn(text string) []string {
 	var found []string
 	add := func(secret string) {
 		if secret == "" {
@@ -87,7 +87,7 @@ func hidden(text string) []string {
 	for _, m := range userOption.FindAllStringSubmatch(text, -1) {
 		users = append(users, m[1], m[2])
 	}
-	return slices.DeleteFunc(secretsIn(text), func(secret string) bool { return slices.Contains(users, secret) })
+	return slices.DeleteFunc(SecretsIn(text), func(secret string) bool { return slices.Contains(users, secret) })
 }
 
 // Redact hides the given secrets, and whatever looks like a password in a URL

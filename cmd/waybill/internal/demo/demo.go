@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,8 @@ type Options struct {
 	Events int    // how many events the order service writes, the poison one included
 	Seed   uint64 // of what is random in the orders
 	Keep   string // a folder for the files; empty: a temporary one that is removed
+	Store  string // the URL of a database server; empty: SQLite
+	Broker string // the URL of a broker; empty: an embedded one
 	Binary string // the waybill binary, started as the relay
 
 	Progress io.Writer // told what happens; not nil
@@ -30,14 +33,11 @@ const MinEvents = 20
 const (
 	ordersFile    = "orders.db"
 	inventoryFile = "inventory.db"
+	ordersDSN     = "orders.dsn"
+	inventoryDSN  = "inventory.dsn"
 	configFile    = "waybill.yaml"
 	verifyFile    = "verify.sql"
 	relayLog      = "relay.log"
-)
-
-const (
-	topic = "orders"
-	group = "inventory"
 )
 
 // drainLimit bounds the time for the backlog to drain once the last fault is over.
@@ -54,23 +54,61 @@ func Run(ctx context.Context, options Options) (*Result, error) {
 		return nil, err
 	}
 	defer remove()
-	p := &play{options: options, dir: dir, began: now(), view: newView(options.Progress, options.Live)}
+	p := &play{options: options, dir: dir, began: now(), name: newName(), view: newView(options.Progress, options.Live)}
 	defer p.view.close()
-	if err := p.perform(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, errors.New("demo: interrupted")
-		}
-		return nil, fmt.Errorf("demo: %w", err)
-	}
-	result, err := Verify(ctx, dir)
+	result, err := p.proof(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(errors.New("interrupted"), p.left)
+		}
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	result.Seed, result.Seconds = options.Seed, now().Sub(p.began).Round(100*time.Millisecond).Seconds()
 	if options.Keep != "" {
-		result.Dir = dir
+		result.Dir, result.Database = dir, p.at.database
+	}
+	if options.Broker != "" {
+		result.Topic = p.broker.topic()
+	}
+	result.scene = scene{
+		where: p.at.describe(), inspect: p.at.inspector(verifyFile), topic: p.broker.topic(),
+		server: options.Store != "", broker: options.Broker != "", noOutage: p.broker.reason(),
 	}
 	return result, nil
+}
+
+// Check says what is wrong with the options, before anything is made.
+func (o *Options) Check() error {
+	if o.Store != "" {
+		if _, _, err := checkStore(o.Store); err != nil {
+			return err
+		}
+	}
+	if o.Broker != "" {
+		if _, _, err := checkBroker(o.Broker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proof plays and examines, and leaves no database behind that nobody asked to keep.
+func (p *play) proof(ctx context.Context) (result *Result, err error) {
+	if p.options.Store == "" {
+		p.at = fileSite(p.dir)
+	} else if p.at, err = serverSite(ctx, p.options.Store, p.name); err != nil {
+		return nil, err
+	}
+	if p.options.Keep == "" {
+		defer func() {
+			p.left = p.at.leave(ctx)
+			err = errors.Join(err, p.left)
+		}()
+	}
+	if err := p.perform(ctx); err != nil {
+		return nil, err
+	}
+	return p.at.verify(ctx)
 }
 
 // prepareDir returns the folder and what to do with it at the end.
@@ -101,11 +139,14 @@ type play struct {
 	options Options
 	dir     string
 	began   time.Time
+	name    string // of what is made on servers
+	left    error  // of the cleaning up
 	view    *view
+	at      *site
 
 	orders    *orderService
 	inventory *inventory
-	broker    *brokerHouse
+	broker    brokerHouse
 	relays    *relays
 }
 
@@ -153,32 +194,52 @@ func (p *play) setScene(ctx context.Context) (closeAll func() error, err error) 
 		}
 		return err
 	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return closeAll, err
-	}
-	for name, text := range map[string]string{configFile: configText(port), verifyFile: verifySQL} {
-		if err := os.WriteFile(p.path(name), []byte(text), 0o644); err != nil {
-			return closeAll, err
-		}
-	}
-	if p.orders, err = openOrders(ctx, p.path(ordersFile)); err != nil {
-		return closeAll, err
-	}
-	opened = append(opened, p.orders.close)
-	p.broker = &brokerHouse{dir: p.path("nats"), port: port}
-	if err := p.broker.open(ctx); err != nil {
+	if p.broker, err = newBrokerHouse(ctx, p.options.Broker, p.path("nats"), p.name); err != nil {
 		return closeAll, err
 	}
 	opened = append(opened, p.broker.close)
-	if p.inventory, err = openInventory(ctx, p.path(inventoryFile), p.broker.url()); err != nil {
+	if err := p.writeFiles(); err != nil {
 		return closeAll, err
 	}
-	opened = append(opened, p.inventory.close)
-	p.relays = &relays{binary: p.options.Binary, config: p.path(configFile), log: p.path(relayLog), flag: p.path("fault"), say: p.view.say}
+	if p.orders, err = openOrders(ctx, p.at, p.broker.topic()); err != nil {
+		return closeAll, err
+	}
+	opened = append(opened, p.orders.close)
+	if err := p.broker.open(ctx); err != nil {
+		return closeAll, err
+	}
+	if p.inventory, err = openInventory(ctx, p.at, p.broker); err != nil {
+		return closeAll, err
+	}
+	opened = append(opened, p.inventory.shut)
+	p.relays = &relays{
+		binary: p.options.Binary, config: p.path(configFile), log: p.path(relayLog), flag: p.path("fault"), say: p.view.say,
+		args: p.broker.flags(), env: p.broker.environment(p.dir),
+	}
 	opened = append(opened, p.relays.end)
-	p.view.say("orders.db, a NATS server and inventory.db are ready in %s", p.dir)
+	p.view.say("%s and %s are ready, files in %s", p.at.describe(), p.broker.describe(), p.dir)
 	return closeAll, nil
+}
+
+// writeFiles writes what the relay and a reader need. URLs are for this
+// account's eyes only, since they may have passwords.
+func (p *play) writeFiles() error {
+	secret := make(map[string]string)
+	maps.Copy(secret, p.broker.files())
+	if p.at.kind != kindSQLite {
+		secret[ordersDSN], secret[inventoryDSN] = p.at.orders, p.at.inventory
+	}
+	for name, text := range secret {
+		if err := os.WriteFile(p.path(name), []byte(text+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{configFile: configText(p.at, p.broker), verifyFile: p.at.script()} {
+		if err := os.WriteFile(p.path(name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writingTime spreads the events over long enough to kill relays in between.

@@ -112,7 +112,7 @@ func sameParts(got, want []string) bool {
 func plant(t *testing.T, dir, do string) {
 	t.Helper()
 	ctx := t.Context()
-	orders, err := openOrders(ctx, filepath.Join(dir, ordersFile))
+	orders, err := openOrders(ctx, fileSite(dir), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,12 +125,12 @@ func plant(t *testing.T, dir, do string) {
 	if err := inv.Migrate(ctx, store.MigrateOptions{SkipOutbox: true}); err != nil {
 		t.Fatal(err)
 	}
-	run(ctx, t, inv.DB(), inventoryTables)
+	run(ctx, t, inv.DB(), dialects[kindSQLite].sql(inventoryTables))
 	const event = `INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, aggregate_version, event_type, topic, payload) VALUES ('%s', 'order', '%s', %d, 'OrderPlaced', 'orders', '{}')`
-	run(ctx, t, orders.store.DB(), fmt.Sprintf(event, "e1", "O-1", 1))
-	run(ctx, t, orders.store.DB(), fmt.Sprintf(event, "e2", "O-1", 2))
-	run(ctx, t, orders.store.DB(), fmt.Sprintf(event, "e3", poisonOrder, 1))
-	run(ctx, t, orders.store.DB(), `DELETE FROM outbox_pending;
+	run(ctx, t, orders.db, fmt.Sprintf(event, "e1", "O-1", 1))
+	run(ctx, t, orders.db, fmt.Sprintf(event, "e2", "O-1", 2))
+	run(ctx, t, orders.db, fmt.Sprintf(event, "e3", poisonOrder, 1))
+	run(ctx, t, orders.db, `DELETE FROM outbox_pending;
 INSERT INTO orders VALUES ('O-1', 'dates', 2, 'paid', 2, ''), ('O-poison', 'unobtainium', 1, 'placed', 1, '');
 INSERT INTO refused_order VALUES ('O-2', '');
 INSERT INTO demo_incident (at, kind, note) VALUES ('', 'relay kill', ''), ('', 'broker outage', '')`)
@@ -140,12 +140,12 @@ INSERT INTO demo_incident (at, kind, note) VALUES ('', 'relay kill', ''), ('', '
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	for i, step := range []step{{orderID: "O-1", version: 1, status: "placed"}, {orderID: "O-1", version: 2, status: "paid"}, {orderID: poisonOrder, version: 1, status: "placed"}} {
-		e := eventOf(&step)
+		e := eventOf(&step, "orders")
 		e.ID = fmt.Sprintf("e%d", i+1)
 		if step.orderID == poisonOrder {
-			_, err = tx.Hold(ctx, store.Held{Group: group, Topic: topic, Key: e.EffectiveKey(), Event: e, State: store.HeldDead, Attempts: 4, LastErr: "no"})
+			_, err = tx.Hold(ctx, store.Held{Group: "inventory", Topic: "orders", Key: e.EffectiveKey(), Event: e, State: store.HeldDead, Attempts: 4, LastErr: "no"})
 		} else {
-			_, err = tx.MarkConsumed(ctx, store.Consumed{Group: group, Event: e, Outcome: store.Applied, Topic: topic})
+			_, err = tx.MarkConsumed(ctx, store.Consumed{Group: "inventory", Event: e, Outcome: store.Applied, Topic: "orders"})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ INSERT INTO inventory_order VALUES ('O-1', 'dates', 2, 'paid', 2, 'e2')`)
 	if do == "" {
 		return
 	}
-	db := orders.store.DB()
+	db := orders.db
 	run(ctx, t, db, fmt.Sprintf("ATTACH '%s' AS inventory", filepath.Join(dir, inventoryFile)))
 	run(ctx, t, db, do)
 }

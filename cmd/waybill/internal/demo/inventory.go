@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,65 +10,62 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
-	"github.com/waybillhq/waybill/broker/natsjs"
+	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/inbox"
 	"github.com/waybillhq/waybill/store"
-	"github.com/waybillhq/waybill/store/sqlite"
 )
 
 // inventory_effect is the record of every effect, in order. Nothing in it
 // forbids a second effect of one event, so that one would be seen.
 const inventoryTables = `
 CREATE TABLE inventory_effect (
-  id       INTEGER PRIMARY KEY AUTOINCREMENT,
-  event_id TEXT NOT NULL,
-  order_id TEXT NOT NULL,
+  id       {serial},
+  event_id {text} NOT NULL,
+  order_id {text} NOT NULL,
   version  INTEGER NOT NULL,
   qty      INTEGER NOT NULL
 );
 CREATE TABLE inventory_order (
-  order_id      TEXT PRIMARY KEY,
-  product       TEXT NOT NULL,
+  order_id      {text} NOT NULL PRIMARY KEY,
+  product       {text} NOT NULL,
   qty           INTEGER NOT NULL,
-  status        TEXT NOT NULL,
+  status        {text} NOT NULL,
   version       INTEGER NOT NULL,
-  last_event_id TEXT NOT NULL
+  last_event_id {text} NOT NULL
 );`
 
-// inventory owns inventory.db and reads the orders' topic.
+// inventory owns the inventory's database and reads the orders' topic.
 type inventory struct {
-	store      *sqlite.Store
-	broker     *natsjs.Broker
-	processor  *inbox.Processor[*sql.Tx]
-	applied    atomic.Int64 // these three for the display alone
-	duplicates atomic.Int64
-	dead       atomic.Int64
+	*arm
+	topic, group string
+	broker       broker.Subscriber
+	processor    processor
+	applied      atomic.Int64 // these three for the display alone
+	duplicates   atomic.Int64
+	dead         atomic.Int64
 }
 
-func openInventory(ctx context.Context, file, url string) (*inventory, error) {
-	st, err := sqlite.Open(ctx, file, nil)
+func openInventory(ctx context.Context, at *site, house brokerHouse) (*inventory, error) {
+	a, err := openArm(ctx, at.kind, at.inventory)
 	if err != nil {
 		return nil, err
 	}
-	v := &inventory{store: st}
-	if err = st.Migrate(ctx, store.MigrateOptions{SkipOutbox: true}); err == nil {
-		_, err = st.DB().ExecContext(ctx, inventoryTables)
+	v := &inventory{arm: a, topic: house.topic(), group: house.group()}
+	if err = a.create(ctx, store.MigrateOptions{SkipOutbox: true}, inventoryTables); err == nil {
+		v.broker, err = house.subscriber(ctx)
 	}
 	if err == nil {
-		v.broker, err = natsjs.Open(ctx, url, nil)
-	}
-	if err == nil {
-		v.processor, err = inbox.New(st, v.broker, v.handle, v.config())
+		v.processor, err = a.consume(v.broker, v.handle, v.config())
 	}
 	if err != nil {
-		return nil, errors.Join(err, v.close())
+		return nil, errors.Join(err, v.shut())
 	}
 	return v, nil
 }
 
 func (v *inventory) config() *inbox.Config {
 	return &inbox.Config{
-		Group: group, Topics: []string{topic},
+		Group: v.group, Topics: []string{v.topic},
 		// Short, so that the poison event is dead before the demo ends.
 		Schedule:  []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond},
 		ReaderTTL: 2 * time.Second,
@@ -86,12 +82,12 @@ func (v *inventory) config() *inbox.Config {
 	}
 }
 
-func (v *inventory) close() error {
+func (v *inventory) shut() error {
 	var err error
 	if v.broker != nil {
 		err = v.broker.Close()
 	}
-	return errors.Join(err, v.store.Close())
+	return errors.Join(err, v.close())
 }
 
 func (v *inventory) start(ctx context.Context, fail context.CancelCauseFunc) *task {
@@ -101,19 +97,19 @@ func (v *inventory) start(ctx context.Context, fail context.CancelCauseFunc) *ta
 const insertEffect = `INSERT INTO inventory_effect (event_id, order_id, version, qty) VALUES (?, ?, ?, ?)`
 
 const upsertOrder = `INSERT INTO inventory_order (order_id, product, qty, status, version, last_event_id) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (order_id) DO UPDATE SET qty = excluded.qty, status = excluded.status, version = excluded.version, last_event_id = excluded.last_event_id`
+{upsert}`
 
 // handle applies one event. It trusts the inbox for order and duplicates and
 // guards against neither: the examination at the end would show it.
-func (v *inventory) handle(ctx context.Context, tx *sql.Tx, event waybill.Event) error {
+func (v *inventory) handle(ctx context.Context, exec execute, event waybill.Event) error {
 	var order orderData
 	if err := json.Unmarshal(event.Data, &order); err != nil {
 		return inbox.Dead(err)
 	}
-	if _, err := tx.ExecContext(ctx, insertEffect, event.ID, order.OrderID, event.AggregateVersion, order.Qty); err != nil {
+	if err := exec(ctx, v.dialect.sql(insertEffect), event.ID, order.OrderID, event.AggregateVersion, order.Qty); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, upsertOrder, order.OrderID, order.Product, order.Qty, order.Status, event.AggregateVersion, event.ID)
+	err := exec(ctx, v.dialect.sql(upsertOrder), order.OrderID, order.Product, order.Qty, order.Status, event.AggregateVersion, event.ID)
 	if err != nil {
 		return err
 	}
@@ -126,6 +122,6 @@ func (v *inventory) handle(ctx context.Context, tx *sql.Tx, event waybill.Event)
 const countArrived = `SELECT (SELECT count(*) FROM consumed_event) + (SELECT count(*) FROM held_event WHERE state = 'DEAD')`
 
 func (v *inventory) arrived(ctx context.Context) (n int, err error) {
-	err = v.store.DB().QueryRowContext(ctx, countArrived).Scan(&n)
+	err = v.db.QueryRowContext(ctx, countArrived).Scan(&n)
 	return n, err
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/store"
-	"github.com/waybillhq/waybill/store/sqlite"
 )
 
 // refused_order records, in a transaction of its own, what was rolled back, and
@@ -18,48 +18,42 @@ import (
 // can be counted in the databases.
 const ordersTables = `
 CREATE TABLE orders (
-  order_id   TEXT PRIMARY KEY,
-  product    TEXT NOT NULL,
+  order_id   {text} NOT NULL PRIMARY KEY,
+  product    {text} NOT NULL,
   qty        INTEGER NOT NULL,
-  status     TEXT NOT NULL,
+  status     {text} NOT NULL,
   version    INTEGER NOT NULL,
-  updated_at TEXT NOT NULL
+  updated_at {time} NOT NULL
 );
 CREATE TABLE refused_order (
-  order_id   TEXT PRIMARY KEY,
-  refused_at TEXT NOT NULL
+  order_id   {text} NOT NULL PRIMARY KEY,
+  refused_at {time} NOT NULL
 );
 CREATE TABLE demo_incident (
-  id   INTEGER PRIMARY KEY,
-  at   TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  note TEXT NOT NULL
+  id   {serial},
+  at   {time} NOT NULL,
+  kind {text} NOT NULL,
+  note {text} NOT NULL
 );`
 
-// orderService owns orders.db.
+// orderService owns the orders' database.
 type orderService struct {
-	store   *sqlite.Store
+	*arm
+	topic   string
 	writer  *outbox.Writer[store.SQLTx]
 	written atomic.Int64 // events, for the display alone
 }
 
-func openOrders(ctx context.Context, file string) (*orderService, error) {
-	st, err := sqlite.Open(ctx, file, nil)
+func openOrders(ctx context.Context, at *site, topic string) (*orderService, error) {
+	a, err := openArm(ctx, at.kind, at.orders)
 	if err != nil {
 		return nil, err
 	}
-	s := &orderService{store: st, writer: outbox.NewWriter[store.SQLTx](st, &outbox.Config{Source: "demo/orders"})}
-	if err = st.Migrate(ctx, store.MigrateOptions{SkipInbox: true}); err == nil {
-		_, err = st.DB().ExecContext(ctx, ordersTables)
+	if err := a.create(ctx, store.MigrateOptions{SkipInbox: true}, ordersTables); err != nil {
+		return nil, errors.Join(err, a.close())
 	}
-	if err != nil {
-		_ = st.Close()
-		return nil, err
-	}
-	return s, nil
+	return &orderService{arm: a, topic: topic, writer: outbox.NewWriter(a.appender, &outbox.Config{Source: "demo/orders"})}, nil
 }
-
-func (s *orderService) close() error { return s.store.Close() }
 
 // Transactions are at least so far apart. SQLite has one writer, and a process
 // that waits for it looks only now and then whether the file is free: without
@@ -102,17 +96,17 @@ func transaction(steps []step) []step {
 
 // do is one business transaction: orders and their events, all or nothing.
 func (s *orderService) do(ctx context.Context, steps []step) error {
-	tx, err := s.store.DB().BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
 	events := make([]waybill.Event, len(steps))
 	for i := range steps {
-		if err := writeOrder(ctx, tx, &steps[i]); err != nil {
+		if err := s.writeOrder(ctx, tx, &steps[i]); err != nil {
 			return err
 		}
-		events[i] = eventOf(&steps[i])
+		events[i] = eventOf(&steps[i], s.topic)
 	}
 	if err := s.writer.Append(ctx, tx, events...); err != nil {
 		return err
@@ -127,21 +121,21 @@ func (s *orderService) do(ctx context.Context, steps []step) error {
 	return nil
 }
 
-const insertOrder = `INSERT INTO orders (order_id, product, qty, status, version, updated_at) VALUES (?, ?, ?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))`
+const insertOrder = `INSERT INTO orders (order_id, product, qty, status, version, updated_at) VALUES (?, ?, ?, ?, ?, {now})`
 
-const updateOrder = `UPDATE orders SET status = ?, version = ?, updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE order_id = ? AND version = ?`
+const updateOrder = `UPDATE orders SET status = ?, version = ?, updated_at = {now} WHERE order_id = ? AND version = ?`
 
-func writeOrder(ctx context.Context, tx *sql.Tx, step *step) error {
+func (s *orderService) writeOrder(ctx context.Context, tx *sql.Tx, step *step) error {
 	var err error
 	if step.newOrder {
-		_, err = tx.ExecContext(ctx, insertOrder, step.orderID, step.product, step.qty, step.status, step.version)
+		_, err = tx.ExecContext(ctx, s.dialect.sql(insertOrder), step.orderID, step.product, step.qty, step.status, step.version)
 	} else {
-		_, err = tx.ExecContext(ctx, updateOrder, step.status, step.version, step.orderID, step.version-1)
+		_, err = tx.ExecContext(ctx, s.dialect.sql(updateOrder), step.status, step.version, step.orderID, step.version-1)
 	}
 	return err
 }
 
-const insertRefused = `INSERT INTO refused_order (order_id, refused_at) VALUES (?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))`
+const insertRefused = `INSERT INTO refused_order (order_id, refused_at) VALUES (?, {now})`
 
 // refuse rolls the order and its event back, as a service does when the last
 // check fails.
@@ -149,15 +143,13 @@ func (s *orderService) refuse(ctx context.Context, tx *sql.Tx, step *step) error
 	if err := tx.Rollback(); err != nil {
 		return err
 	}
-	_, err := s.store.DB().ExecContext(ctx, insertRefused, step.orderID)
-	return err
+	return s.exec(ctx, insertRefused, step.orderID)
 }
 
-const insertIncident = `INSERT INTO demo_incident (at, kind, note) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?, ?)`
+const insertIncident = `INSERT INTO demo_incident (at, kind, note) VALUES ({now}, ?, ?)`
 
 func (s *orderService) incident(ctx context.Context, kind, note string) error {
-	_, err := s.store.DB().ExecContext(ctx, insertIncident, kind, note)
-	return err
+	return s.exec(ctx, insertIncident, kind, note)
 }
 
 func (s *orderService) pending(ctx context.Context) (int64, error) {
@@ -173,7 +165,7 @@ type orderData struct {
 	Status  string `json:"status"`
 }
 
-func eventOf(step *step) waybill.Event {
+func eventOf(step *step, topic string) waybill.Event {
 	data, _ := json.Marshal(orderData{step.orderID, step.product, step.qty, step.status}) // cannot fail: strings and a number
 	return waybill.Event{
 		ID: waybill.NewID(), Type: eventTypes[step.status], Topic: topic,

@@ -19,6 +19,8 @@ type relays struct {
 	config string
 	log    string
 	flag   string // the file that a relay makes when it has stopped at its point
+	args   []string
+	env    []string
 
 	say func(format string, args ...any)
 
@@ -43,10 +45,9 @@ func (r *relays) start(point string) error {
 	defer logFile.Close()
 	_ = os.Remove(r.flag)
 	// It must outlive the context: it is stopped or killed on purpose only.
-	// While the demo runs the broker is its own process; the file says embedded, for later.
-	cmd := exec.CommandContext(context.Background(), r.binary, "relay", "--config", r.config, "--set", "broker.kind=nats")
+	cmd := exec.CommandContext(context.Background(), r.binary, append([]string{"relay", "--config", r.config}, r.args...)...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.Env = environ(point, r.flag)
+	cmd.Env = append(environ(point, r.flag), r.env...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}

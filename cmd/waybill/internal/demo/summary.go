@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// scene is where it was played, for the summary.
+type scene struct {
+	where          string // the databases
+	inspect        string // a command, in the folder
+	topic          string
+	noOutage       string // why the broker was never away
+	server, broker bool   // on servers of others
+}
+
 // Summary tells the result on one screen. command is how the reader can call
 // waybill.
 func (r *Result) Summary(command string) string {
@@ -17,8 +26,12 @@ func (r *Result) Summary(command string) string {
 	row("orders written", r.Orders, "each change and its event in one transaction")
 	row("transactions undone", r.RolledBack, "rolled back, and their events with them")
 	row("relay killed", r.RelayKills, "SIGKILL at bad moments")
-	row("broker stopped", r.BrokerOutages, "while orders went on")
-	b.WriteString("\nWhat became of it, counted in orders.db and inventory.db\n")
+	outages := "while orders went on"
+	if r.scene.noOutage != "" {
+		outages = r.scene.noOutage
+	}
+	row("broker stopped", r.BrokerOutages, outages)
+	fmt.Fprintf(&b, "\nWhat became of it, counted in %s\n", r.scene.where)
 	row("events", r.Events, "")
 	row("applied", r.Applied, "")
 	row("held as dead", r.Dead, r.samples.deadError)
@@ -37,6 +50,12 @@ func (r *Result) Summary(command string) string {
 	} else {
 		b.WriteString("Every event of every order took effect once, in order, or is visibly held.\n")
 	}
+	if r.Topic != "" {
+		fmt.Fprintf(&b, "The topic %s is left on the broker; its records go after %s.\n", r.Topic, topicRetention)
+	}
+	if r.Database != "" {
+		fmt.Fprintf(&b, "Kept: %s.\n", r.scene.where)
+	}
 	b.WriteString("\nWhat to try next\n")
 	for _, line := range r.next(command) {
 		fmt.Fprintf(&b, "  %s\n", line)
@@ -46,7 +65,7 @@ func (r *Result) Summary(command string) string {
 
 // Insert is an INSERT that any program may do, here by the sqlite3 shell.
 const insertByShell = `INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, topic, payload) ` +
-	`VALUES ('by-hand-1', 'order', 'O-by-hand', 'OrderPlaced', 'orders', '{}')`
+	`VALUES ('by-hand-1', 'order', 'O-by-hand', 'OrderPlaced', '%s', '{}')`
 
 func (r *Result) next(command string) []string {
 	if r.Dir == "" {
@@ -58,15 +77,22 @@ func (r *Result) next(command string) []string {
 	dir := shellQuote(r.Dir)
 	config := "--config " + shellQuote(r.Dir+"/"+configFile)
 	lines := []string{
-		fmt.Sprintf("(cd %s && sqlite3 orders.db < verify.sql)", dir),
+		fmt.Sprintf("(cd %s && %s)", dir, r.scene.inspect),
 		fmt.Sprintf("%s trace --key %s %s", command, poisonOrder, config),
 	}
 	if r.samples.duplicate != "" {
 		lines = append(lines, fmt.Sprintf("%s trace %s %s", command, r.samples.duplicate, config))
 	}
+	if r.scene.server {
+		return lines
+	}
+	broker := "with a broker of its own; "
+	if r.scene.broker {
+		broker = ""
+	}
 	return append(lines,
-		fmt.Sprintf("%s relay %s &    # with a broker of its own; then, from any program:", command, config),
-		fmt.Sprintf("sqlite3 -cmd '.timeout 5000' %s/orders.db \"%s\"", dir, insertByShell),
+		fmt.Sprintf("%s relay %s &    # %sthen, from any program:", command, config, broker),
+		fmt.Sprintf("sqlite3 -cmd '.timeout 5000' %s/orders.db \"%s\"", dir, fmt.Sprintf(insertByShell, r.scene.topic)),
 		fmt.Sprintf("%s trace by-hand-1 %s", command, config),
 	)
 }

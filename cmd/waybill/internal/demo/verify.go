@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
+	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -36,7 +36,12 @@ type Result struct {
 	Dir        string   `json:"dir,omitempty"`
 	Violations []string `json:"violations"` // promises that were broken; never nil
 
+	// Of a server only: what is kept there, or cannot be taken away.
+	Database string `json:"database,omitempty"`
+	Topic    string `json:"topic,omitempty"`
+
 	samples samples
+	scene   scene
 }
 
 // samples are events worth a look, for the summary.
@@ -46,23 +51,34 @@ type samples struct {
 }
 
 // Verify counts in the databases of a folder. Nobody may be writing to them.
-func Verify(ctx context.Context, dir string) (*Result, error) {
-	db, err := sql.Open("sqlite", filepath.Join(dir, ordersFile))
+func Verify(ctx context.Context, dir string) (*Result, error) { return fileSite(dir).verify(ctx) }
+
+// attachLine is what only files need.
+const attachLine = "ATTACH 'inventory.db' AS inventory;\n"
+
+func examineFiles(ctx context.Context, orders, inventory string) (conn *sql.Conn, closeAll func(), err error) {
+	db, err := sql.Open("sqlite", orders)
+	if err != nil {
+		return nil, nil, err
+	}
+	if conn, err = db.Conn(ctx); err == nil {
+		_, err = conn.ExecContext(ctx, "ATTACH ? AS inventory", inventory)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return conn, func() { _ = conn.Close(); _ = db.Close() }, nil
+}
+
+func (s *site) verify(ctx context.Context) (*Result, error) {
+	conn, closeAll, err := s.examine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "ATTACH ? AS inventory", filepath.Join(dir, inventoryFile)); err != nil {
-		return nil, err
-	}
+	defer closeAll()
 	r := &Result{Violations: []string{}}
 	fields := r.fields()
-	for _, query := range queries(verifySQL) {
+	for _, query := range queries(s.script()) {
 		var name string
 		var n int
 		if err := conn.QueryRowContext(ctx, query).Scan(&name, &n); err != nil {
@@ -75,7 +91,7 @@ func Verify(ctx context.Context, dir string) (*Result, error) {
 		*field = n
 	}
 	r.judge()
-	return r, r.samples.read(ctx, conn)
+	return r, r.samples.read(ctx, conn, s.qualifier)
 }
 
 // queries returns the SELECT statements of a script.
@@ -117,7 +133,7 @@ func (r *Result) judge() {
 	promise(r.OrderViolations == 0, "%d effects are out of order", r.OrderViolations)
 	promise(r.DoubleEffects == 0, "%d events had more than one effect", r.DoubleEffects)
 	promise(r.Phantoms == 0, "%d traces of something that was rolled back", r.Phantoms)
-	promise(r.ReadModelDifferences == 0, "%d orders differ between orders.db and inventory.db", r.ReadModelDifferences)
+	promise(r.ReadModelDifferences == 0, "%d orders differ between the orders and the inventory", r.ReadModelDifferences)
 	promise(r.Dead == 1, "%d events are dead, the poison event alone should be", r.Dead)
 	promise(r.Events == r.Applied+r.Dead, "%d events, but %d applied and %d dead", r.Events, r.Applied, r.Dead)
 }
@@ -126,9 +142,9 @@ const selectDuplicate = `SELECT event_id FROM inventory.consumed_event WHERE dup
 
 const selectDeadError = `SELECT last_error FROM inventory.held_event WHERE state = 'DEAD' LIMIT 1`
 
-func (s *samples) read(ctx context.Context, conn *sql.Conn) error {
+func (s *samples) read(ctx context.Context, conn *sql.Conn, qualifier string) error {
 	for query, field := range map[string]*string{selectDuplicate: &s.duplicate, selectDeadError: &s.deadError} {
-		if err := conn.QueryRowContext(ctx, query).Scan(field); err != nil && err != sql.ErrNoRows {
+		if err := conn.QueryRowContext(ctx, strings.ReplaceAll(query, "inventory.", qualifier)).Scan(field); err != nil && err != sql.ErrNoRows {
 			return err
 		}
 	}

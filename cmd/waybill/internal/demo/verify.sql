@@ -28,12 +28,12 @@ WHERE NOT EXISTS (SELECT 1 FROM inventory.consumed_event c WHERE c.event_id = e.
 
 -- Effects of an order that came after the effect of a later version.
 SELECT 'order_violations', count(*) FROM (
-  SELECT version, max(version) OVER (PARTITION BY order_id ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-  FROM inventory.inventory_effect)
-WHERE version < before;
+  SELECT version, max(version) OVER (PARTITION BY order_id ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
+  FROM inventory.inventory_effect) AS effect
+WHERE version < earlier;
 
 -- Events with more than one effect.
-SELECT 'double_effects', count(*) FROM (SELECT event_id FROM inventory.inventory_effect GROUP BY event_id HAVING count(*) > 1);
+SELECT 'double_effects', count(*) FROM (SELECT event_id FROM inventory.inventory_effect GROUP BY event_id HAVING count(*) > 1) AS effect;
 
 -- Relay processes that were ended with SIGKILL, and outages of the broker.
 SELECT 'relay_kills', count(*) FROM demo_incident WHERE kind = 'relay kill';
@@ -48,7 +48,7 @@ SELECT 'phantoms',
 
 -- Orders that the read model shows otherwise, but for those with a held event.
 SELECT 'read_model_differences', count(*) FROM orders o LEFT JOIN inventory.inventory_order r ON r.order_id = o.order_id
-WHERE (r.version, r.status, r.qty, r.product) IS NOT (o.version, o.status, o.qty, o.product)
+WHERE (r.order_id IS NULL OR r.version <> o.version OR r.status <> o.status OR r.qty <> o.qty OR r.product <> o.product)
   AND NOT EXISTS (SELECT 1 FROM inventory.held_event h WHERE h.aggregate_id = o.order_id);
 
 -- Events still in the queue.
