@@ -66,7 +66,7 @@ func (l *Loaded) overlayEnviron(environ []string) error {
 	}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || !strings.HasPrefix(name, prefix) || strings.HasPrefix(name, prefix+"TEST_") || slices.Contains(otherVariables, name) {
+		if value == "" || !strings.HasPrefix(name, prefix) || strings.HasPrefix(name, prefix+"TEST_") || strings.HasPrefix(name, prefix+"ENV_") || slices.Contains(otherVariables, name) {
 			continue
 		}
 		s, ok := byVariable[name]
