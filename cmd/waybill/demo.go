@@ -78,7 +78,7 @@ func (c *demoCmd) Run(a *app) error {
 // a common word; errors have none of either.
 func (a *app) hide(urls ...string) {
 	for _, text := range urls {
-		a.secrets = append(a.secrets, config.SecretsIn(text)...)
+		a.secrets = append(a.secrets, config.Hidden(text)...)
 	}
 	a.stdout = &config.RedactWriter{To: a.stdout}
 	a.stderr = &config.RedactWriter{To: a.stderr}

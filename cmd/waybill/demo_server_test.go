@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -201,5 +203,34 @@ func TestDemoRefusesServers(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(string(out), args[0][2:]) && !strings.Contains(string(out), "kafka") || strings.Contains(string(out), "hunter22") {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// Ctrl-C leaves no database either.
+func TestDemoInterruptedOnServer(t *testing.T) {
+	t.Parallel()
+	where := testenv.Postgres15(t)
+	var stderr lockedBuffer
+	cmd := exec.CommandContext(t.Context(), "waybill", "demo", "--events", "300")
+	cmd.Env = append(os.Environ(), "WAYBILL_DEMO_STORE="+where)
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(stderr.String(), "killed with SIGKILL"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing was killed:\n%s", stderr.String())
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitError || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("got %v:\n%s", err, stderr.String())
+	}
+	name := regexp.MustCompile(`waybill_demo_\w+`).FindString(stderr.String())
+	if left := databases(t, "postgres", where, demoServers[0].list, name); name == "" || len(left) > 0 {
+		t.Errorf("of database %q are left: %q", name, left)
 	}
 }

@@ -272,7 +272,7 @@ func TestUserNamesAreNotHidden(t *testing.T) {
 }
 
 func TestSecretsAreKnownInEveryForm(t *testing.T) {
-	got := SecretsIn(`host=db password='a"b<c'`)
+	got := secretsIn(`host=db password='a"b<c'`)
 	for _, want := range []string{`a"b<c`, `a\"b<c`, `a\"b\u003cc`} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)

@@ -97,7 +97,7 @@ func (w *walker) entry(entry *ast.MappingValueNode, t reflect.Type, path string)
 			w.fail(entry.Key, suggest(key, fieldNames(t)), "unknown key %s", full)
 			return
 		}
-		if kind := field.Tag.Get("secret"); kind != "" && len(SecretsIn(entry.Value.GetToken().Value)) > 0 {
+		if kind := field.Tag.Get("secret"); kind != "" && len(secretsIn(entry.Value.GetToken().Value)) > 0 {
 			w.fail(entry.Key, fmt.Sprintf("give it by %s or by %s_file", variable(full), full), "%s holds a secret, which does not belong in this file", full)
 		}
 		w.walk(entry.Value, field.Type, full)

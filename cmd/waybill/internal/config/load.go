@@ -181,10 +181,10 @@ func (l *Loaded) setDefaults() {
 }
 
 func (l *Loaded) collectSecrets() {
-	l.Secrets = append(l.Secrets, hidden(l.Store.DSN)...)
-	l.Secrets = append(l.Secrets, hidden(l.Broker.URL)...)
+	l.Secrets = append(l.Secrets, Hidden(l.Store.DSN)...)
+	l.Secrets = append(l.Secrets, Hidden(l.Broker.URL)...)
 	for _, inbox := range l.Inboxes {
-		l.Secrets = append(l.Secrets, hidden(inbox.DSN)...)
+		l.Secrets = append(l.Secrets, Hidden(inbox.DSN)...)
 	}
 }
 

@@ -102,7 +102,7 @@ func (l *Loaded) set(assignment string) error {
 		if names[i] = s.path; s.path != path {
 			continue
 		}
-		if s.secret && len(SecretsIn(value)) > 0 {
+		if s.secret && len(secretsIn(value)) > 0 {
 			return refuse("--set "+path, "a secret on the command line is visible to every user; give it by %s or %s_file", variable(path), path)
 		}
 		if err := s.set(value); err != nil {

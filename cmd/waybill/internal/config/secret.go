@@ -24,9 +24,9 @@ var userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#@:]*)(:[^
 // user:password@tcp(host:3306)/database.
 var driverInfo = regexp.MustCompile(`([^\s:/@"'=]+):([^\s]+)@((?:[a-z]+\([^\s()]*\))?)/`)
 
-// SecretsIn returns the passwords and tokens inside a DSN or URL, as they are
+// secretsIn returns the passwords and tokens inside a DSN or URL, as they are
 // written, as they read once decoded, and as JSON and quoted text show them.
-func SecretsIn(text string) []string {
+func secretsIn(text string) []string {
 	var found []string
 	add := func(secret string) {
 		if secret == "" {
@@ -70,11 +70,11 @@ func SecretsIn(text string) []string {
 // userOption finds a user among options.
 var userOption = regexp.MustCompile(`(?i)\buser\s*=\s*(?:'([^']*)'|([^\s&;]+))`)
 
-// hidden returns the secrets of a DSN or URL that are hidden wherever they
+// Hidden returns the secrets of a DSN or URL that are hidden wherever they
 // stand. A password that is also its user's name, as in postgres:postgres, is
 // hidden in its place alone: elsewhere it would take ordinary words along, and
 // tell by the hidden user what the password is.
-func hidden(text string) []string {
+func Hidden(text string) []string {
 	var users []string
 	for _, m := range userInfo.FindAllStringSubmatch(text, -1) {
 		if m[3] != "" {
@@ -87,7 +87,7 @@ func hidden(text string) []string {
 	for _, m := range userOption.FindAllStringSubmatch(text, -1) {
 		users = append(users, m[1], m[2])
 	}
-	return slices.DeleteFunc(SecretsIn(text), func(secret string) bool { return slices.Contains(users, secret) })
+	return slices.DeleteFunc(secretsIn(text), func(secret string) bool { return slices.Contains(users, secret) })
 }
 
 // Redact hides the given secrets, and whatever looks like a password in a URL
