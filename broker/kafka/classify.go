@@ -94,8 +94,8 @@ func refusal(err error) bool {
 	return errors.As(err, &kafka) && !matches(err, noAnswers) && scoped(err) == nil
 }
 
-func matches(err error, any []error) bool {
-	for _, one := range any {
+func matches(err error, wanted []error) bool {
+	for _, one := range wanted {
 		if errors.Is(err, one) {
 			return true
 		}

@@ -140,7 +140,7 @@ func produceControl(cluster *kfake.Cluster, code func(batch []byte) error) {
 				p := kmsg.NewProduceResponseTopicPartition()
 				p.Partition = partition.Partition
 				if err := code(partition.Records); err != nil {
-					p.ErrorCode, refused = err.(*kerr.Error).Code, true
+					p.ErrorCode, refused = kafkaError(err).Code, true
 				}
 				out.Partitions = append(out.Partitions, p)
 			}
@@ -268,10 +268,10 @@ func TestAnswersOfTheServerAreClassified(t *testing.T) {
 		{kerr.NotEnoughReplicasAfterAppend, "unknown"},
 		{kerr.CorruptMessage, "retryable"},
 	} {
-		t.Run(test.answer.(*kerr.Error).Message, func(t *testing.T) {
+		t.Run(kafkaError(test.answer).Message, func(t *testing.T) {
 			b := open(t, &kafka.Config{Brokers: brokers, DeliveryTimeout: 2 * time.Second})
 			topic := newTopic(t, b, 1)
-			answer.Store(test.answer.(*kerr.Error))
+			answer.Store(kafkaError(test.answer))
 			errs := publish(t, b, record(topic, "a", "a1"), record(topic, "a", "a2"))
 			answer.Store(nil)
 			if got := classesOf(errs); got[0] != test.want || got[1] != "predecessor" {
@@ -322,3 +322,12 @@ func TestWhatWasNotAnsweredKeepsItsPlace(t *testing.T) {
 }
 
 var _ broker.Publisher = (*kafka.Broker)(nil)
+
+// kafkaError returns the error of the protocol that err is.
+func kafkaError(err error) *kerr.Error {
+	var answer *kerr.Error
+	if !errors.As(err, &answer) {
+		panic(fmt.Sprintf("%v is no error of the protocol", err))
+	}
+	return answer
+}

@@ -120,7 +120,7 @@ func (g *Gate) carry(client net.Conn, whither func(net.Conn) (string, error), we
 	if err != nil {
 		return
 	}
-	server, err := net.Dial("tcp", target)
+	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", target)
 	if err != nil || !g.admit(server) {
 		return
 	}
