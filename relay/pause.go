@@ -50,11 +50,11 @@ func (s *scheduler) pauseBroker(err error) {
 	}
 }
 
-// brokerBlocks reports whether reading is pointless: the broker is paused, and
-// there is something in memory to try it with.
+// brokerBlocks reports whether reading is pointless for now. It is not while the
+// broker is tried: what is tried may be a record that never gets an answer, and
+// others must show that the broker gives some.
 func (s *scheduler) brokerBlocks(at time.Time) bool {
-	p := &s.brokerPause
-	return p.active && (at.Before(p.until) || s.flying > 0 || len(s.ready) > 0)
+	return s.brokerPause.active && at.Before(s.brokerPause.until)
 }
 
 func (s *scheduler) brokerResumes() {

@@ -63,6 +63,17 @@ func testRefusals[TX any](t *testing.T, h Harness[TX]) {
 		}
 	})
 
+	// It is all that is known when the broker is taken for silent.
+	each(t, h, "an event that is never answered does not stop the reading", func(e *env[TX]) {
+		e.broker.Mute("mute-1", membroker.Always)
+		e.append(event("mute", 1))
+		run := e.relay(func(c *relay.Config) { c.PublishTimeout = 50 * time.Millisecond })
+		e.until("red", func() bool { return run.Health().State == relay.Red })
+		e.append(events("k", 1, 20)...)
+		e.sent(topic, 20)
+		e.inOrder(true, events("k", 1, 20)...)
+	})
+
 	each(t, h, "a batch of failures at the head does not starve the rest", func(e *env[TX]) {
 		var good []waybill.Event
 		for n := range 10 {
