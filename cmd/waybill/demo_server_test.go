@@ -193,8 +193,11 @@ func onServer(t *testing.T, scheme, where string, do func(context.Context, *sql.
 func TestDemoRefusesServers(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--store", "oracle://u:hunter22@h/d"}, {"--store", "postgres:u:hunter22"}, {"--store", "postgres://u:hunter22@h:x/d"},
-		{"--broker", "amqp://u:hunter22@h"}, {"--broker", "kafka://u:hunter22@h/topic"},
+		{"--store", "oracle://u:hunter22@h/d"},
+		{"--store", "postgres:u:hunter22"},
+		{"--store", "postgres://u:hunter22@h:x/d"},
+		{"--broker", "amqp://u:hunter22@h"},
+		{"--broker", "kafka://u:hunter22@h/topic"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "waybill", append([]string{"demo"}, args...)...)
 		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
