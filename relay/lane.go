@@ -41,7 +41,14 @@ func (l *lane) restart(epoch uint64) {
 // cursor begins a pass where none is under way. A short one finds what is new
 // and passes over what a transaction that began before committed since; it is
 // not short where nothing can be passed over.
+//
+// A pass goes on only while what lies behind it is closed. Beyond that, a
+// transaction may commit a lower id between two of its reads, and then the next
+// event of the same key: so what is not closed is read again, with it.
 func (l *lane) cursor(closed int64, short bool) store.LaneCursor {
+	if l.inPass && !l.short && l.pos > l.frontier {
+		l.endPass()
+	}
 	if !l.inPass {
 		l.inPass, l.pos, l.frontier, l.short = true, l.base, closed, short && l.seen > l.base
 		if l.short {

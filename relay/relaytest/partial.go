@@ -87,6 +87,35 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, events("k", 1, 6)...)
 	})
 
+	// One lane is read in many parts. Between two of them a transaction commits
+	// whose id lies below, and then its key's next event.
+	each(t, h, "a read in parts keeps the order of late ones", func(e *env[TX]) {
+		if h.SerialWriters {
+			e.t.Skip("no transaction can commit a lower id late")
+		}
+		e.append(event("k", 1))
+		lane := e.tracked("k-1").Row.Lane
+		other := ""
+		for n := 0; other == ""; n++ {
+			name := fmt.Sprintf("other%d", n)
+			e.append(event(name, 1))
+			if e.tracked(name+"-1").Row.Lane == lane {
+				other = name
+			}
+		}
+		late := e.begin()
+		e.add(late, event("k", 2))
+		e.append(events(other, 2, 120)...)
+		e.store.dawdle(10*time.Millisecond, "fetch")
+		e.relay(func(c *relay.Config) { c.FetchBatch, c.PublishBatch = 5, 5 })
+		e.untilStatus(other+"-20", store.StatusSent)
+		e.commit(late)
+		e.append(event("k", 3))
+		e.untilStatus("k-3", store.StatusSent)
+		e.settled()
+		e.inOrder(true, append(events("k", 1, 3), events(other, 1, 120)...)...)
+	})
+
 	// While reads are slow most of them begin above what was seen, so that a later
 	// event of the key is found before the one whose transaction stayed open.
 	each(t, h, "slow reads keep the order of late ones", func(e *env[TX]) {
