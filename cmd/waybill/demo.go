@@ -22,18 +22,18 @@ type demoCmd struct {
 
 // Help has the examples.
 func (demoCmd) Help() string {
-	return `Examples:
+	return `With servers of yours the demo makes a database waybill_demo_... (on MySQL and MariaDB a second one for the inventory), and
+touches no other; the account must be allowed to create one. The broker is stopped for the demo alone: relay and consumer
+reach it through a gate in the demo's process. Its topic waybill-demo-... stays, and keeps its records for an hour.
+Other users of the machine see a password in a flag, but not in the variables WAYBILL_DEMO_STORE and WAYBILL_DEMO_BROKER.
+
+Examples:
 
 	waybill demo
 	waybill demo --events 5000 --keep demo-files
 	waybill demo --json
 	waybill demo --store postgres://app:secret@localhost/postgres --broker kafka://localhost:9092
-	WAYBILL_DEMO_STORE=mysql://app:secret@localhost/ waybill demo
-
-With servers of yours the demo makes a database waybill_demo_... (on MySQL and MariaDB a second one for the inventory), and
-touches no other; the account must be allowed to create one. The broker is stopped for the demo alone: relay and consumer
-reach it through a gate in the demo's process. Its topic waybill-demo-... stays, and keeps its records for an hour.
-Other users of the machine see a password in a flag, but not in the variables WAYBILL_DEMO_STORE and WAYBILL_DEMO_BROKER.`
+	waybill demo --store mysql://app:secret@localhost/`
 }
 
 func (c *demoCmd) Run(a *app) error {
