@@ -13,7 +13,7 @@ func (s *scheduler) hold(k *key, until time.Time, dead bool) {
 	if k.state == held && k.dead {
 		s.deadKeys--
 	}
-	k.state, k.until, k.dead, k.probe = held, until, dead, false
+	k.state, k.dead, k.probe = held, dead, false
 	k.timer++
 	if dead {
 		s.deadKeys++

@@ -45,8 +45,7 @@ type key struct {
 	reading bool   // a read by key is queued or under way
 	probe   bool   // read one row only: it is not known whether the key may go on
 	dead    bool   // held by a DEAD row: no timer
-	until   time.Time
-	timer   int // guards the timer heap against earlier holds
+	timer   int    // guards the timer heap against earlier holds
 
 	unknowns int       // unanswered sends of the head while others were answered
 	head     int64     // the row that unknowns counts
