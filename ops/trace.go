@@ -134,7 +134,7 @@ func (t *tracer) event(ctx context.Context, outbox store.Inspector, id string) (
 	if tracked == nil && !seen {
 		return TraceResult{Events: []EventTrace{}}, &waybill.Error{
 			Op: "trace", Key: id, Err: ErrNoEvent,
-			Hint: "its transaction rolled back, it was cleaned up or forgotten, or the id is wrong",
+			Hint: "its transaction rolled back, it was cleaned up or forgotten, or the id is wrong; whether there should be one, waybill reconcile tells",
 		}
 	}
 	return TraceResult{Events: []EventTrace{event}}, nil

@@ -25,6 +25,9 @@ func (traceCmd) Help() string {
 and of each consumer whether it was received, duplicated, applied, dead. What cannot be known is said to be unknown, with
 the cause. Where the event stands still, the last lines say why and what to do.
 
+An event that was never written leaves no trace. That one is found by comparing the business table, the log and the read
+model: waybill reconcile, and docs/guide/reconcile.md.
+
 Examples:
 
 	waybill trace O-1001-v3
@@ -48,7 +51,7 @@ func (c *traceCmd) Run(a *app) error {
 		return err
 	}
 	if err == nil && len(result.Events) == 0 {
-		err = fmt.Errorf("trace %s: the outbox has no event of this key or aggregate id", c.Key)
+		err = fmt.Errorf("trace %s: the outbox has no event of this key or aggregate id (should there be one? waybill reconcile explain %s compares it with its row)", c.Key, c.Key)
 	}
 	if c.JSON {
 		return errors.Join(a.printJSON(result), err)
