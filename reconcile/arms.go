@@ -26,6 +26,11 @@ type arms interface {
 	readModel(ctx context.Context, r Range) ([]Keyed[*Row], error)
 	// consumed returns what the consumer knows of events.
 	consumed(ctx context.Context, ids []string) (map[string]Consumed, error)
+	// changed hands over the keys of the rows and events written since a moment,
+	// in any order, perhaps several times.
+	changed(ctx context.Context, since time.Time, each func(Key) error) error
+	// keyOf returns the key of an event; nil where the log has no such event.
+	keyOf(ctx context.Context, id string) (*Key, error)
 }
 
 // tables are arms in databases.

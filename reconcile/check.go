@@ -40,6 +40,8 @@ type Check struct {
 	// LogRetention is the age at which events are removed from the log. Zero:
 	// they never are.
 	LogRetention time.Duration `yaml:"log_retention"`
+	// Window is how far back a run of recent changes looks. Default 7 days.
+	Window time.Duration `yaml:"window"`
 	// Split allows Write and Log in two databases. They are then not read in one
 	// snapshot, and a row may look newer than its event for a moment.
 	Split bool `yaml:"split"`
@@ -166,6 +168,9 @@ func (c Check) withDefaults() (*Check, error) {
 	if c.ChunkRows == 0 {
 		c.ChunkRows = 5000
 	}
+	if c.Window == 0 {
+		c.Window = 7 * 24 * time.Hour
+	}
 	if c.StatementTimeout == 0 {
 		c.StatementTimeout = 30 * time.Second
 	}
@@ -281,7 +286,7 @@ func (c *Check) validate() error {
 	if c.Density != "latest" && c.Density != "every_version" {
 		refuse("density: %q is neither latest nor every_version", c.Density)
 	}
-	for name, d := range map[string]time.Duration{"exemption": c.Exemption, "deadline": c.Deadline, "log_retention": c.LogRetention, "statement_timeout": c.StatementTimeout} {
+	for name, d := range map[string]time.Duration{"exemption": c.Exemption, "deadline": c.Deadline, "log_retention": c.LogRetention, "statement_timeout": c.StatementTimeout, "window": c.Window} {
 		if d < 0 {
 			refuse("%s: %s is negative", name, d)
 		}

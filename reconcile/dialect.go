@@ -129,6 +129,9 @@ func (d Dialect) keys(t *Table, kinds []KeyKind) keys {
 	return k
 }
 
+// selected are the columns for a SELECT.
+func (k keys) selected() string { return strings.Join(k.columns, ", ") }
+
 func (k keys) order(i int) string {
 	return k.dialect.order(k.columns[i], k.kinds[i], k.stored[i])
 }
@@ -152,12 +155,23 @@ func (k keys) where(s *statement, r Range) {
 		s.add("%s IS NOT NULL", column)
 	}
 	if r.only != nil {
-		for i := range k.columns {
-			if k.kinds[i] == KeyText { // implied, and any index on the column serves it
-				s.add(" AND %s = %s", k.columns[i], s.bind(r.only.parts[i]))
+		s.add(" AND ")
+		k.equals(s, *r.only)
+		return
+	}
+	if r.among != nil && len(k.columns) == 1 {
+		k.in(s, r.among)
+		return
+	}
+	if r.among != nil {
+		s.add(" AND (")
+		for i := range r.among {
+			if i > 0 {
+				s.add(" OR ")
 			}
-			s.add(" AND %s = %s", k.order(i), s.bind(k.param(*r.only, i)))
+			k.equals(s, r.among[i])
 		}
+		s.add(")")
 		return
 	}
 	if r.From != nil {
@@ -165,6 +179,34 @@ func (k keys) where(s *statement, r Range) {
 	}
 	if r.To != nil {
 		k.compare(s, *r.To, "<", "<")
+	}
+}
+
+// in writes that the row has one of some keys of one part.
+func (k keys) in(s *statement, among []Key) {
+	list := func(what string, bound func(Key) any) {
+		places := make([]string, len(among))
+		for i := range among {
+			places[i] = s.bind(bound(among[i]))
+		}
+		s.add(" AND %s IN (%s)", what, strings.Join(places, ", "))
+	}
+	if k.kinds[0] == KeyText { // implied, as in equals
+		list(k.columns[0], func(key Key) any { return key.parts[0] })
+	}
+	list(k.order(0), func(key Key) any { return k.param(key, 0) })
+}
+
+// equals writes that the row has a key.
+func (k keys) equals(s *statement, key Key) {
+	for i := range k.columns {
+		if i > 0 {
+			s.add(" AND ")
+		}
+		if k.kinds[i] == KeyText { // implied, and any index on the column serves it
+			s.add("%s = %s AND ", k.columns[i], s.bind(key.parts[i]))
+		}
+		s.add("%s = %s", k.order(i), s.bind(k.param(key, i)))
 	}
 }
 

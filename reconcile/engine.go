@@ -62,7 +62,7 @@ func (e *Engine) Run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := run.sweep(ctx); err != nil {
+	if _, err := run.sweep(ctx, nil); err != nil {
 		return nil, err
 	}
 	if err := run.confirm(ctx); err != nil {
@@ -79,6 +79,9 @@ type run struct {
 	candidates []candidate
 	notes      map[note]int
 	ahead      time.Duration // of the log's database before this clock
+	covered    []Range       // what was compared, adjacent ranges as one
+	most       int64         // keys after which a sweep stops; 0 for never
+	memory     memory        // what earlier runs knew
 }
 
 // newRun asks the log's database for the time: ages of events are told by its
@@ -113,8 +116,9 @@ func (r *run) now() {
 	}
 }
 
-func (r *run) sweep(ctx context.Context) error {
-	var from *Key
+// sweep compares the keys from one on, nil for the lowest, and returns where it
+// stopped, nil for behind the last.
+func (r *run) sweep(ctx context.Context, from *Key) (*Key, error) {
 	for {
 		to, err := r.boundary(ctx, from)
 		whole := Range{From: from, To: to}
@@ -122,19 +126,16 @@ func (r *run) sweep(ctx context.Context) error {
 			err = r.chunk(ctx, whole)
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		r.report.Coverage.Ranges++
-		if err != nil {
-			r.report.fail(whole, err)
-		}
-		if to == nil {
-			return nil
+		r.account(whole, err)
+		if to == nil || r.most > 0 && r.report.Keys >= r.most {
+			return to, nil
 		}
 		from = to
 		if r.pause > 0 {
 			if err := r.clock.Wait(ctx, r.pause); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
@@ -262,6 +263,7 @@ func (r *run) lookAgain(ctx context.Context, whole Range, found []Facts) error {
 		return err
 	}
 	for _, f := range doubtful {
+		r.memory.recall(f)
 		for i := range f.Log {
 			if fate, ok := known[f.Log[i].ID]; ok {
 				if f.Consumer == nil {

@@ -73,6 +73,19 @@ func (w *world) boundary(_ context.Context, from *Key, n int) (*Key, error) {
 	return &keys[n], nil
 }
 
+func (w *world) changed(_ context.Context, since time.Time, each func(Key) error) error {
+	for name, row := range w.write {
+		if !row.UpdatedAt.Before(since) {
+			if err := each(textKey(w.t, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) keyOf(context.Context, string) (*Key, error) { return nil, nil }
+
 func (w *world) failing(arm string, r Range) error {
 	if w.fail == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,6 +160,8 @@ type Range struct {
 	From *Key // included
 	To   *Key // not included
 	only *Key // this key alone
+	// among, where it is not nil, are the only keys, in ascending order.
+	among []Key
 }
 
 // Contains reports whether a key lies in the range.
@@ -166,11 +169,24 @@ func (r Range) Contains(key Key) bool {
 	if r.only != nil {
 		return r.only.Compare(key) == 0
 	}
+	if r.among != nil {
+		_, found := slices.BinarySearchFunc(r.among, key, Key.Compare)
+		return found
+	}
 	return (r.From == nil || r.From.Compare(key) <= 0) && (r.To == nil || key.Compare(*r.To) < 0)
 }
 
-// String returns "[from, to)".
+// String returns "[from, to)", or the key where there is one, or the first and
+// the last where there are some.
 func (r Range) String() string {
+	switch n := len(r.among); {
+	case r.only != nil:
+		return r.only.String()
+	case n == 1:
+		return r.among[0].String()
+	case n > 1:
+		return fmt.Sprintf("%d keys from %s to %s", n, r.among[0], r.among[n-1])
+	}
 	from, to := "start", "end"
 	if r.From != nil {
 		from = r.From.String()
