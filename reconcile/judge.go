@@ -13,11 +13,15 @@ func Judge(f *Facts, r *Rules) (write, read *Verdict) {
 	}
 	switch {
 	case !r.HasRead:
-		return write, nil
 	case r.HasLog:
 		read = judgeRead(f, r, write)
 	case r.HasWrite:
 		read = judgeReadByRow(f, r)
+	}
+	for _, found := range []*Verdict{write, read} {
+		if found != nil {
+			found.Since = begin(f, found)
+		}
 	}
 	return write, read
 }

@@ -12,20 +12,32 @@ type Report struct {
 	Check       string        `json:"check"` // its name
 	StartedAt   time.Time     `json:"started_at"`
 	FinishedAt  time.Time     `json:"finished_at"`
-	Differences int           `json:"differences"`       // findings that are neither IN_FLIGHT nor UNVERIFIED
-	InFlight    int           `json:"in_flight"`         // listed, but no difference
-	Unverified  int           `json:"unverified"`        // keys, or ranges of keys, of which nothing is proved
-	Counts      map[Class]int `json:"counts"`            // by class, each of them
-	Findings    []Finding     `json:"findings"`          // by class, then key
-	LeftOut     int           `json:"findings_left_out"` // counted, but not listed
-	Healed      int           `json:"healed"`            // seen, and gone when looked at again
-	Unconfirmed int           `json:"unconfirmed"`       // too many to look at again
-	Keys        int64         `json:"keys"`              // different ones over all arms
-	Rows        RowCounts     `json:"rows"`              // read, by arm
-	Coverage    Coverage      `json:"coverage"`          // how much of the keys was compared
-	Normalised  []Normalised  `json:"normalised"`        // what was equal only by value
-	Blind       []string      `json:"blind,omitempty"`   // what the check cannot see
-	Split       bool          `json:"split,omitempty"`   // row and log were not read in one snapshot
+	Differences int           `json:"differences"` // findings that are neither IN_FLIGHT nor UNVERIFIED
+	InFlight    int           `json:"in_flight"`   // listed, but no difference
+	Unverified  int           `json:"unverified"`  // keys, or ranges of keys, of which nothing is proved
+	Counts      map[Class]int `json:"counts"`      // by class, each of them
+	// Oldest is the earliest Since of each class that has one, also of findings
+	// that are not listed.
+	Oldest      map[Class]time.Time `json:"oldest,omitempty"`
+	Findings    []Finding           `json:"findings"`          // by class, then key
+	LeftOut     int                 `json:"findings_left_out"` // counted, but not listed
+	Healed      int                 `json:"healed"`            // seen, and gone when looked at again
+	Unconfirmed int                 `json:"unconfirmed"`       // too many to look at again
+	Keys        int64               `json:"keys"`              // different ones over all arms
+	Rows        RowCounts           `json:"rows"`              // read, by arm
+	Coverage    Coverage            `json:"coverage"`          // how much of the keys was compared
+	Normalised  []Normalised        `json:"normalised"`        // what was equal only by value
+	Blind       []string            `json:"blind,omitempty"`   // what the check cannot see
+	Split       bool                `json:"split,omitempty"`   // row and log were not read in one snapshot
+	// Trend has what runs of earlier days and this one have found, where they are
+	// kept, oldest day first.
+	Trend []Day `json:"trend,omitempty"`
+}
+
+// Day is what the last complete run of a day has found.
+type Day struct {
+	Date   string        `json:"date"`   // in UTC, as 2026-03-01
+	Counts map[Class]int `json:"counts"` // by class
 }
 
 // RowCounts counts rows by arm.
@@ -63,6 +75,9 @@ type Finding struct {
 	Key         string       `json:"key"`                   // its parts joined by a slash; of what could not be read a range
 	Side        Side         `json:"side,omitempty"`        // write or read
 	Detail      string       `json:"detail"`                // the texts of the causes
+	Since       *time.Time   `json:"since,omitempty"`       // not before then, by what the arms say
+	FirstSeen   *time.Time   `json:"first_seen,omitempty"`  // by an earlier run, where they are kept
+	Why         string       `json:"why"`                   // the rule by which it was judged
 	Causes      []Cause      `json:"causes"`                // the first decided
 	Missing     int64        `json:"missing,omitempty"`     // of MISSING_EVENT: how many events
 	Differences []Difference `json:"differences,omitempty"` // of content, by column
@@ -109,11 +124,22 @@ func (r *Report) add(c *candidate, check *Check) {
 			continue
 		}
 		r.count(v.Class)
+		r.age(v.Class, v.Since)
 		if len(r.Findings) >= check.MaxFindings {
 			r.LeftOut++
 			continue
 		}
 		r.Findings = append(r.Findings, newFinding(&c.facts, v, check))
+	}
+}
+
+// age keeps the earliest time of a class.
+func (r *Report) age(class Class, since time.Time) {
+	if oldest, known := r.Oldest[class]; !since.IsZero() && (!known || since.Before(oldest)) {
+		if r.Oldest == nil {
+			r.Oldest = make(map[Class]time.Time)
+		}
+		r.Oldest[class] = since
 	}
 }
 
@@ -135,7 +161,7 @@ func (r *Report) fail(whole Range, err error) {
 	r.Coverage.Failed = append(r.Coverage.Failed, FailedRange{Range: name, Error: err.Error()})
 	r.count(Unverified)
 	r.Findings = append(r.Findings, Finding{
-		Class: Unverified, Key: name, Detail: err.Error(), Causes: []Cause{{NotRead, err.Error()}}, Next: nextStep(Unverified, NotRead),
+		Class: Unverified, Key: name, Detail: err.Error(), Causes: []Cause{{NotRead, err.Error()}}, Why: reason(Unverified, NotRead, nil), Next: nextStep(Unverified, NotRead),
 	})
 }
 
@@ -146,14 +172,15 @@ func newFinding(f *Facts, v *Verdict, check *Check) Finding {
 	}
 	found := Finding{
 		Class: v.Class, Key: f.Key.String(), order: f.Key.order, Side: v.Side, Detail: strings.Join(texts, "; "),
-		Causes: v.Causes, Missing: v.Missing, Differences: v.Differences,
+		Since: viewTime(v.Since), Causes: v.Causes, Missing: v.Missing, Differences: v.Differences,
 		Row: viewRow(f.Write, check), ReadModel: viewRow(f.Read, check), Event: viewEvent(last(f.Log, every), check),
 	}
 	if sent := last(f.Log, isSent); sent != last(f.Log, every) {
 		found.SentEvent = viewEvent(sent, check)
 	}
 	if len(v.Causes) > 0 {
-		found.Next = nextStep(v.Class, v.Causes[0].Code)
+		code := v.Causes[0].Code
+		found.Why, found.Next = reason(v.Class, code, check), forKey(nextStep(v.Class, code), f.Key)
 	}
 	return found
 }

@@ -95,6 +95,7 @@ type Verdict struct {
 	Causes      []Cause
 	Missing     int64 // of MISSING_EVENT: how many events
 	Differences []Difference
+	Since       time.Time // it cannot have begun earlier, by what the arms say; zero: they do not say
 }
 
 // State is what has become of an event on its way to the broker.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,4 +82,60 @@ func TestStory(t *testing.T) {
 		text += story.Text()
 	}
 	golden(t, "story.txt", text)
+}
+
+func TestATableKeepsItsColumnsWhateverTheScript(t *testing.T) {
+	var table grid
+	table.add("订单-1", "a", "x")
+	table.add("é-1", "bb", "x")
+	table.add("plain", "", "")
+	var b strings.Builder
+	table.write(&b)
+	if got, want := b.String(), "订单-1  a   x\né-1     bb  x\nplain\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTheKeyInACommandIsOneWordOfTheShell(t *testing.T) {
+	for text, want := range map[string]string{
+		"O-1": "O-1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "-x": "-- '-x'", "$(rm)": "'$(rm)'", "订单": "'订单'",
+		"a\x1b'\\": `$'a\x1b\'\\'`,
+	} {
+		if got := forKey("explain KEY", textKey(t, text)); got != "explain "+want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+	pair, err := NewKey([]KeyKind{KeyText, KeyInteger}, []any{"tenant 7", int64(5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := forKey("explain KEY", pair), "explain 'tenant 7' 5"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestEachFindingSaysSinceWhen(t *testing.T) {
+	w := newWorld(t)
+	ago := func(d time.Duration) time.Time { return testNow.Add(-d) }
+	for _, key := range []string{"lost", "stuck", "edited", "behind"} {
+		w.put(key, 3)
+		w.write[key].UpdatedAt = ago(40 * time.Minute)
+		for i := range w.log[key] {
+			w.log[key][i].CreatedAt = ago(time.Duration(100-i*10) * time.Minute)
+		}
+	}
+	w.log["lost"] = w.log["lost"][:2]
+	w.log["stuck"][2].State = StatePending
+	w.write["edited"].Values = status("other")
+	w.read["behind"].Version = 1
+	report := w.run(nil)
+	want := map[string]time.Duration{"lost": 40, "stuck": 80, "edited": 40, "behind": 90}
+	for _, f := range report.Findings {
+		if f.Since == nil || !f.Since.Equal(ago(want[f.Key]*time.Minute)) {
+			t.Errorf("%s %s: since %v, want %d minutes ago", f.Class, f.Key, f.Since, want[f.Key])
+		}
+	}
+	if len(report.Findings) != len(want) || !report.Oldest[MissingEvent].Equal(ago(80*time.Minute)) {
+		t.Errorf("%v, oldest %v", listed(report), report.Oldest)
+	}
 }
