@@ -31,6 +31,7 @@ type cli struct {
 	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
 	Shown   configCmd  `cmd:"" name:"config" help:"Show the settings in force, without their secrets."`
 	Lab     labCmd     `cmd:"" help:"Build a small world with known faults and reconcile it."`
+	Bench   benchCmd   `cmd:"" help:"Measure this machine with servers of yours, in a database of its own."`
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 

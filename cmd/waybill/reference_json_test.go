@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybillhq/waybill/cmd/waybill/internal/bench"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/lab"
 	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/reconcile"
@@ -39,10 +40,11 @@ var answers = []struct {
 	{"reconcile explain", reconcile.Story{}},
 	{"reconcile rebuild", reconcile.Rebuilt{}},
 	{"lab loans", lab.Result{}},
+	{"bench relay", bench.RelayReport{}},
 }
 
 func TestJSONReference(t *testing.T) {
-	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay", "../../reconcile", "internal/lab"), done: make(map[reflect.Type]bool)}
+	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay", "../../reconcile", "internal/lab", "internal/bench"), done: make(map[reflect.Type]bool)}
 	r.text.WriteString("# JSON of the commands\n\nThis page is generated from the types (`make docs`).\n\n")
 	r.text.WriteString("Fields keep their names and meanings. New ones may come, so readers must pass over what they do not know. " +
 		"Times are RFC 3339 in UTC; ages and pauses are seconds. A field marked *may be absent* is left out where it is empty; lists are never null. " +

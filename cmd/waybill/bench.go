@@ -1,0 +1,85 @@
+package main
+
+import (
+	"os"
+
+	"github.com/waybillhq/waybill/cmd/waybill/internal/bench"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/logging"
+)
+
+type benchCmd struct {
+	Relay benchRelayCmd `cmd:"" help:"How fast a relay drains a queue, beside a loop that is written by hand."`
+
+	Arm benchArmCmd `cmd:"" name:"__arm" hidden:""`
+}
+
+// benchFlags are those of every noun.
+type benchFlags struct {
+	Store   string `placeholder:"URL" env:"WAYBILL_BENCH_STORE" help:"Server to measure on, postgres://, mysql:// or mariadb://, in a database made for the purpose and dropped at the end. Default: a SQLite file."`
+	Broker  string `placeholder:"URL" env:"WAYBILL_BENCH_BROKER" help:"Broker, kafka:// or nats://, with a topic of its own; or none, which accepts everything at once. Default: a NATS server in this process."`
+	Runs    int    `default:"3" help:"How often each arm runs, in turns with the others. Figures are medians."`
+	Keys    int    `default:"10000" help:"Among how many keys the events are spread."`
+	Payload int    `default:"250" help:"Bytes of data in an event."`
+	JSON    bool   `name:"json" help:"Print JSON; the progress goes to standard error."`
+}
+
+func (f *benchFlags) options(a *app, events int) (bench.Options, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return bench.Options{}, err
+	}
+	a.hide(f.Store, f.Broker)
+	o := bench.Options{Store: f.Store, Broker: f.Broker, Runs: f.Runs, Events: events, Keys: f.Keys, Payload: f.Payload, Binary: binary}
+	if logging.IsTerminal(a.stderr) || f.JSON {
+		o.Progress = a.stderr
+	}
+	if err := o.Check(); err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
+}
+
+// report prints what a bench found.
+func (f *benchFlags) report(a *app, report interface{ Text() string }) error {
+	if f.JSON {
+		return a.printJSON(report)
+	}
+	return a.print(report.Text())
+}
+
+type benchRelayCmd struct {
+	benchFlags
+	Events  int    `default:"100000" help:"How many events each arm drains in each run."`
+	Mode    string `enum:"keep,forget,both" default:"keep" help:"What becomes of settled events: ${enum}, for the relay and for the loop; both adds a relay that forgets beside one that keeps."`
+	Format  string `enum:"raw,envelope,cloudevents" default:"raw" help:"Wire format of the relay's records, ${enum}. The loop's are raw."`
+	Profile string `placeholder:"DIR" type:"existingdir" help:"Leave cpu.prof and allocs.prof of the relay's last run in this folder."`
+}
+
+// Help has the examples.
+func (benchRelayCmd) Help() string {
+	return `A queue is filled and drained by a relay with its default settings, filled again and drained by a loop that takes a batch in
+order of ids, sends it and settles it in one transaction; and so on. Each runs in a process of its own.
+
+Examples:
+
+	waybill bench relay
+	waybill bench relay --events 20000 --runs 1 --json
+	waybill bench relay --store postgres://app:secret@localhost/postgres --broker kafka://localhost:9092 --mode both`
+}
+
+func (c *benchRelayCmd) Run(a *app) error {
+	o, err := c.options(a, c.Events)
+	if err != nil {
+		return err
+	}
+	report, err := bench.Relay(a.ctx, &bench.RelayOptions{Options: o, Mode: c.Mode, Format: c.Format, Profile: c.Profile})
+	if err != nil {
+		return err
+	}
+	return c.report(a, report)
+}
+
+// benchArmCmd is one arm of a bench, started by it.
+type benchArmCmd struct{}
+
+func (benchArmCmd) Run(a *app) error { return bench.RunArm(a.ctx, os.Stdin, a.stdout) }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// measured runs a bench with few events and returns what it printed.
+func measured(t *testing.T, args ...string) map[string]any {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), "waybill", append(append([]string{"bench"}, args...), "--json")...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("waybill bench %v: %v\n%s", args, err, &stderr)
+	}
+	var report map[string]any
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("not one JSON object: %v\n%s", err, out)
+	}
+	for _, name := range []string{"host", "versions"} {
+		if _, ok := report[name].(map[string]any); !ok {
+			t.Errorf("%s is %v, want an object", name, report[name])
+		}
+	}
+	return report
+}
+
+// figure returns a number of a report that must be above 0.
+func figure(t *testing.T, report map[string]any, name string) float64 {
+	t.Helper()
+	n, ok := report[name].(float64)
+	if !ok || n <= 0 {
+		t.Errorf("%s is %v, want a number above 0", name, report[name])
+	}
+	return n
+}
+
+// A figure that does not follow from the runs' would be made up.
+func TestBenchRelay(t *testing.T) {
+	t.Parallel()
+	report := measured(t, "relay", "--events", "300", "--runs", "3", "--keys", "20", "--mode", "both")
+	each, _ := report["each"].([]any)
+	if len(each) != 3 {
+		t.Fatalf("%d runs, want 3", len(each))
+	}
+	for _, name := range []string{"relay_events_per_s", "loop_events_per_s", "ratio", "rss_mb", "relay_cpu_us", "forget_events_per_s"} {
+		got, below, above := figure(t, report, name), 0, 0
+		for _, run := range each {
+			n := figure(t, run.(map[string]any), name)
+			if n <= got {
+				below++
+			}
+			if n >= got {
+				above++
+			}
+		}
+		if below < 2 || above < 2 {
+			t.Errorf("%s is %v, which is not the median of the runs %v", name, got, each)
+		}
+	}
+	for _, run := range each {
+		r := run.(map[string]any)
+		if got, want := figure(t, r, "ratio"), figure(t, r, "relay_events_per_s")/figure(t, r, "loop_events_per_s"); got < want*0.98-0.001 || got > want*1.02+0.001 {
+			t.Errorf("the ratio of a run is %v, its figures make it %v", got, want)
+		}
+	}
+	if report["mode"] != "both" || report["events"] != 300.0 || report["runs"] != 3.0 {
+		t.Errorf("the report does not tell what was asked for: %v", report)
+	}
+	limits, _ := report["limits"].(map[string]any)
+	figure(t, limits, "produce_events_per_s")
+	figure(t, limits, "read_events_per_s")
+}
+
+func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--runs", "0"}, {"--events", "0"}, {"--payload", "3"}, {"--store", "redis://user:hunter2@a"}, {"--broker", "amqp://user:hunter2@a"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "waybill", append([]string{"bench", "relay"}, args...)...).CombinedOutput()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != exitUsage {
+			t.Errorf("%v: %v, want exit code %d\n%s", args, err, exitUsage, out)
+		}
+		if strings.Contains(string(out), "hunter2") {
+			t.Errorf("%v: the output shows a password: %s", args, out)
+		}
+	}
+}
