@@ -57,6 +57,12 @@ func Kafka4Jars(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_ENV_KAFKA4_JARS", "kafka4", "jars of Apache Kafka 4")
 }
 
+// Redis7 returns the address, host:port, of a Redis 7 server without a password.
+func Redis7(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_REDIS7", "redis7", "Redis 7")
+}
+
 func lookup(tb testing.TB, variable, name, product string) string {
 	tb.Helper()
 	if value := os.Getenv(variable); value != "" {
