@@ -32,6 +32,8 @@ type Report struct {
 	// Trend has what runs of earlier days and this one have found, where they are
 	// kept, oldest day first.
 	Trend []Day `json:"trend,omitempty"`
+
+	hasWrite, hasLog, hasRead bool
 }
 
 // Day is what the last complete run of a day has found.
@@ -87,7 +89,8 @@ type Finding struct {
 	ReadModel   *RowSample   `json:"read_model,omitempty"`
 	Next        string       `json:"next"` // what to do about it
 
-	order string // sorts as the key does
+	order   string // sorts as the key does
+	command string // the key as a shell takes it
 }
 
 // RowSample is a row as a report shows it.
@@ -110,6 +113,7 @@ type EventSample struct {
 func (e *Engine) newReport() *Report {
 	r := &Report{Check: e.check.Name, StartedAt: e.clock.Now(), Findings: []Finding{}, Counts: make(map[Class]int), Blind: e.check.blind(), Normalised: []Normalised{}}
 	r.Coverage.Failed = []FailedRange{}
+	r.hasWrite, r.hasLog, r.hasRead = e.check.Write != nil, e.check.Log != nil, e.check.Read != nil
 	r.Split = e.check.Split && e.check.Write != nil && e.check.Log != nil && e.check.Write.Database != e.check.Log.Database
 	for _, class := range Classes {
 		r.Counts[class] = 0
@@ -171,7 +175,7 @@ func newFinding(f *Facts, v *Verdict, check *Check) Finding {
 		texts[i] = cause.Text
 	}
 	found := Finding{
-		Class: v.Class, Key: f.Key.String(), order: f.Key.order, Side: v.Side, Detail: strings.Join(texts, "; "),
+		Class: v.Class, Key: f.Key.String(), order: f.Key.order, command: forKey("KEY", f.Key), Side: v.Side, Detail: strings.Join(texts, "; "),
 		Since: viewTime(v.Since), Causes: v.Causes, Missing: v.Missing, Differences: v.Differences,
 		Row: viewRow(f.Write, check), ReadModel: viewRow(f.Read, check), Event: viewEvent(last(f.Log, every), check),
 	}

@@ -135,8 +135,11 @@ func (r *Report) trendLines() []string {
 	return []string{strings.TrimRight(b.String(), "\n")}
 }
 
-// remarks are what qualifies the result.
-func (r *Report) remarks() (lines []string) {
+// remarks are all that is to be said beside the findings.
+func (r *Report) remarks() []string { return append(r.qualified(), r.normalised()...) }
+
+// qualified says what limits the result.
+func (r *Report) qualified() (lines []string) {
 	if !r.Coverage.Complete {
 		lines = append(lines, fmt.Sprintf("Not all was compared: %d of %d ranges or keys could not be read.", len(r.Coverage.Failed), r.Coverage.Ranges))
 	}
@@ -149,6 +152,11 @@ func (r *Report) remarks() (lines []string) {
 	for _, blind := range r.Blind {
 		lines = append(lines, "Cannot be seen: "+blind+".")
 	}
+	return lines
+}
+
+// normalised says what was equal by value only.
+func (r *Report) normalised() (lines []string) {
 	for _, n := range r.Normalised {
 		lines = append(lines, fmt.Sprintf("Equal by value only: %s, %d times (%s).", oneLine(n.Column), n.Count, n.How))
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/waybillhq/waybill/cmd/waybill/internal/checks"
@@ -25,6 +24,7 @@ type reconcileRunCmd struct {
 	Check    []string `arg:"" optional:"" help:"The checks to run. Default: all of the file."`
 	JSON     bool     `name:"json" xor:"format" help:"Print JSON."`
 	Markdown bool     `xor:"format" help:"Print Markdown."`
+	HTML     string   `name:"html" placeholder:"FILE" help:"Also write the report as a page that stands by itself."`
 }
 
 // Help has the examples.
@@ -32,9 +32,13 @@ func (reconcileRunCmd) Help() string {
 	return `Nothing is changed. What seems to differ is read again after a while, and reported if it still does. Exit code 3 says that
 there are differences, or keys that could not be compared; events in flight are no difference.
 
+The page of --html loads nothing and runs nothing, so it can be mailed or kept with an incident. It holds values of your
+tables: the file is made for its owner alone, and replaced only when the new one is whole.
+
 Examples:
 
 	waybill reconcile run --config check.yaml
+	waybill reconcile run --config check.yaml --html report.html
 	waybill reconcile run orders --json | jq '.runs[0].findings[].key'`
 }
 
@@ -71,26 +75,11 @@ func (c *reconcileRunCmd) Run(a *app) error {
 			return err
 		}
 	}
-	switch {
-	case c.JSON:
-		err = a.printJSON(all)
-	case c.Markdown:
-		err = a.print(joinReports(all.Runs, (*reconcile.Report).Markdown))
-	default:
-		err = a.print(joinReports(all.Runs, (*reconcile.Report).Text))
-	}
+	err = c.show(a, &all)
 	if err == nil && all.Differences+all.Unverified > 0 {
 		return errFindings
 	}
 	return err
-}
-
-func joinReports(reports []*reconcile.Report, render func(*reconcile.Report) string) string {
-	texts := make([]string, len(reports))
-	for i, report := range reports {
-		texts[i] = render(report)
-	}
-	return strings.Join(texts, "\n")
 }
 
 type reconcileExplainCmd struct {
@@ -118,58 +107,6 @@ func (c *reconcileExplainCmd) Run(a *app) error {
 		}
 		return a.print(story.Text())
 	})
-}
-
-type reconcileRebuildCmd struct {
-	Check  string   `placeholder:"NAME" help:"The check. Default: the only one of the file."`
-	Key    []string `arg:"" optional:"" help:"Only this key, each part by itself. Default: all keys."`
-	DryRun bool     `help:"Only count."`
-	JSON   bool     `name:"json" help:"Print JSON."`
-}
-
-// Help has the examples.
-func (reconcileRebuildCmd) Help() string {
-	return `Rows are written on the condition that they are still as they were read, so a live consumer may go on. A key of which the
-read model knows more than the log is refused, left alone and named; exit code 3 says that there are such keys.
-
-Examples:
-
-	waybill reconcile rebuild --config check.yaml --dry-run
-	waybill reconcile rebuild L-1006 --config check.yaml`
-}
-
-func (c *reconcileRebuildCmd) Run(a *app) error {
-	return oneCheck(a, c.Check, true, func(engine *reconcile.Engine) error {
-		settings := &reconcile.RebuildConfig{DryRun: c.DryRun}
-		if len(c.Key) > 0 {
-			settings.Keys = [][]string{c.Key}
-		}
-		rebuilt, err := engine.Rebuild(a.ctx, settings)
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			err = a.printJSON(rebuilt)
-		} else {
-			err = a.print(rebuiltText(rebuilt))
-		}
-		if err == nil && len(rebuilt.Refused) > 0 {
-			return errFindings
-		}
-		return err
-	})
-}
-
-func rebuiltText(r *reconcile.Rebuilt) string {
-	var b strings.Builder
-	if r.DryRun {
-		b.WriteString("Dry run, nothing was changed. ")
-	}
-	fmt.Fprintf(&b, "%d rows follow from the log: %d written, %d were right. %d removed.\n", r.Rows, r.Written, r.Unchanged, r.Removed)
-	for _, refused := range r.Refused {
-		fmt.Fprintf(&b, "refused %s: %s\n", printable(refused.Key), printable(refused.Reason))
-	}
-	return b.String()
 }
 
 func loadChecks(a *app) (*checks.File, error) {
