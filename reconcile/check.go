@@ -53,6 +53,8 @@ type Check struct {
 	// MaxFindings bounds the findings that a report lists; all are counted.
 	// Default 10,000.
 	MaxFindings int `yaml:"max_findings"`
+	// Schedule is when the check runs by itself.
+	Schedule `yaml:",inline"`
 }
 
 // KeyPart is one part of the key. In YAML a name alone will do.
@@ -186,6 +188,7 @@ func (c Check) withDefaults() (*Check, error) {
 	if c.Density == "" {
 		c.Density = "latest"
 	}
+	c.Schedule = c.Schedule.withDefaults()
 	c.Key = slices.Clone(c.Key)
 	for i := range c.Key {
 		if c.Key[i].Type == "" {
@@ -297,6 +300,7 @@ func (c *Check) validate() error {
 	if c.ChunkRows < 0 || c.MaxFindings < 0 {
 		refuse("chunk_rows and max_findings: must not be negative")
 	}
+	c.Schedule.validate(refuse)
 	if c.Consumer != nil && c.Consumer.Group == "" {
 		refuse("consumer: group is missing")
 	}

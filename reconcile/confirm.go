@@ -21,6 +21,7 @@ func (c *candidate) settled() bool {
 
 func (r *run) spill() {
 	if len(r.candidates) > maxCandidates {
+		r.candidates[0].unconfirmed = true
 		r.report.add(&r.candidates[0], r.check)
 		r.report.Unconfirmed++
 		r.candidates = r.candidates[1:]
@@ -82,7 +83,7 @@ func (r *run) round(ctx context.Context, due func(*candidate) (time.Time, bool))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			r.report.fail(Range{only: &c.key}, err)
+			r.lose(Range{only: &c.key}, err)
 		case stays:
 			kept = append(kept, c)
 		}

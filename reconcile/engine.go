@@ -81,6 +81,7 @@ type run struct {
 	ahead      time.Duration // of the log's database before this clock
 	covered    []Range       // what was compared, adjacent ranges as one
 	most       int64         // keys after which a sweep stops; 0 for never
+	failed     []failure     // what could not be
 	memory     memory        // what earlier runs knew
 }
 
@@ -105,6 +106,8 @@ type candidate struct {
 	write     *Verdict
 	read      *Verdict
 	firstSeen time.Time
+	// unconfirmed says that it was not looked at again.
+	unconfirmed bool
 }
 
 // now sets the time by which is judged.
@@ -167,6 +170,7 @@ func (r *run) chunk(ctx context.Context, whole Range) error {
 	for i := range found {
 		f := &found[i]
 		write, read := Judge(f, &r.rules)
+		r.memory.note(f, read, r.rules.Now)
 		r.observe(f)
 		if write == nil && read == nil {
 			continue

@@ -9,13 +9,16 @@ import (
 
 // Report is the outcome of a run. Its JSON is stable: fields may be added.
 type Report struct {
-	Check       string        `json:"check"` // its name
+	Check       string        `json:"check"`          // its name
+	RunID       string        `json:"run,omitempty"`  // where results are kept
+	Mode        Mode          `json:"mode,omitempty"` // which keys were compared; empty: all
 	StartedAt   time.Time     `json:"started_at"`
 	FinishedAt  time.Time     `json:"finished_at"`
-	Differences int           `json:"differences"` // findings that are neither IN_FLIGHT nor UNVERIFIED
-	InFlight    int           `json:"in_flight"`   // listed, but no difference
-	Unverified  int           `json:"unverified"`  // keys, or ranges of keys, of which nothing is proved
-	Counts      map[Class]int `json:"counts"`      // by class, each of them
+	Differences int           `json:"differences"`       // findings that are neither IN_FLIGHT nor UNVERIFIED
+	Ignored     int           `json:"ignored,omitempty"` // of the differences: somebody has decided about them
+	InFlight    int           `json:"in_flight"`         // listed, but no difference
+	Unverified  int           `json:"unverified"`        // keys, or ranges of keys, of which nothing is proved
+	Counts      map[Class]int `json:"counts"`            // by class, each of them
 	// Oldest is the earliest Since of each class that has one, also of findings
 	// that are not listed.
 	Oldest      map[Class]time.Time `json:"oldest,omitempty"`
@@ -89,6 +92,9 @@ type Finding struct {
 	ReadModel   *RowSample   `json:"read_model,omitempty"`
 	Next        string       `json:"next"` // what to do about it
 
+	// Unconfirmed says that there was no time to look again: too many differ.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
+
 	order   string // sorts as the key does
 	command string // the key as a shell takes it
 }
@@ -133,7 +139,9 @@ func (r *Report) add(c *candidate, check *Check) {
 			r.LeftOut++
 			continue
 		}
-		r.Findings = append(r.Findings, newFinding(&c.facts, v, check))
+		found := newFinding(&c.facts, v, check)
+		found.Unconfirmed = c.unconfirmed
+		r.Findings = append(r.Findings, found)
 	}
 }
 
@@ -246,11 +254,16 @@ func (r *run) note(name string, a, b Value) {
 	}
 }
 
-func (r *run) finish() *Report {
-	report := r.report
-	slices.SortStableFunc(report.Findings, func(a, b Finding) int {
+// sort puts the findings in order.
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(Classes, a.Class), slices.Index(Classes, b.Class)), cmp.Compare(a.order, b.order))
 	})
+}
+
+func (r *run) finish() *Report {
+	report := r.report
+	report.sort()
 	for n, count := range r.notes {
 		report.Normalised = append(report.Normalised, Normalised{n.column, n.how, count})
 	}

@@ -130,24 +130,46 @@ func (r *run) among(ctx context.Context, keys []Key) error {
 	return nil
 }
 
-// account notes a range as compared, or as one that could not be.
+// account notes a range as compared, or as one that could not be. Of keys that
+// were compared one by one only those are kept that somebody will ask for.
 func (r *run) account(whole Range, err error) {
 	r.report.Coverage.Ranges++
 	if err != nil {
-		r.report.fail(whole, err)
+		r.lose(whole, err)
 		return
 	}
 	fault.Point("reconcile.chunk")
-	if n := len(r.covered); n > 0 && whole.among == nil && r.covered[n-1].To != nil && whole.From != nil && r.covered[n-1].To.Compare(*whole.From) == 0 {
+	if whole.among != nil {
+		whole.among = slices.DeleteFunc(slices.Clone(whole.among), func(key Key) bool { return !r.memory.wants[key.order] })
+	}
+	n := len(r.covered)
+	if n > 0 && whole.among == nil && r.covered[n-1].To != nil && whole.From != nil && r.covered[n-1].To.Compare(*whole.From) == 0 {
 		r.covered[n-1].To = whole.To
+		return
+	}
+	if n > 0 && whole.among != nil && r.covered[n-1].among != nil {
+		r.covered[n-1].among = append(r.covered[n-1].among, whole.among...)
 		return
 	}
 	r.covered = append(r.covered, whole)
 }
 
-// covers reports whether a run has compared a key.
-func covers(covered []Range, key Key) bool {
-	return slices.ContainsFunc(covered, func(r Range) bool { return r.Contains(key) })
+// failure is a range, or a key, of which nothing is proved.
+type failure struct {
+	Range
+	err error
+}
+
+// lose notes a range as not compared.
+func (r *run) lose(whole Range, err error) {
+	r.report.fail(whole, err)
+	r.failed = append(r.failed, failure{whole, err})
+}
+
+// verified reports whether a key was compared, whatever came of it.
+func (r *run) verified(key Key) bool {
+	with := func(whole Range) bool { return whole.Contains(key) }
+	return slices.ContainsFunc(r.covered, with) && !slices.ContainsFunc(r.failed, func(f failure) bool { return f.Contains(key) })
 }
 
 func (t *tables) keyOf(ctx context.Context, id string) (*Key, error) {

@@ -12,7 +12,18 @@ import (
 // A key is stored as the hex of the bytes that it sorts by: the text sorts as
 // the key does, and the key can be made of it again.
 
-func (k Key) stored() string { return hex.EncodeToString([]byte(k.order)) }
+func (k Key) stored() string { return storedOrder(k.order) }
+
+func storedOrder(order string) string { return hex.EncodeToString([]byte(order)) }
+
+// orderOf undoes storedOrder; what is no hex has no order.
+func orderOf(stored string) string {
+	order, err := hex.DecodeString(stored)
+	if err != nil {
+		return ""
+	}
+	return string(order)
+}
 
 func keyFromStored(kinds []KeyKind, stored string) (Key, error) {
 	order, err := hex.DecodeString(stored)

@@ -79,6 +79,19 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v.String())
 }
 
+// UnmarshalJSON reads what MarshalJSON wrote. The kind is lost: everything but
+// NULL is text, which is written again as it was.
+func (v *Value) UnmarshalJSON(text []byte) error {
+	var raw *string
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return err
+	}
+	if *v = Null; raw != nil {
+		*v = Value{kind: KindText, text: *raw, raw: *raw}
+	}
+	return nil
+}
+
 // column is how the values of one column are to be read.
 type column struct {
 	as       Kind   // what the check asks for
