@@ -136,6 +136,10 @@ func (b *batch[TX]) lockHeld(items []*item) error {
 // one takes one event through the stages. It reports whether the event is
 // settled, and whether the batch may go on with the next.
 func (b *batch[TX]) one(it *item) (done, more bool, err error) {
+	if it.known {
+		b.duplicate(it, false)
+		return true, true, nil
+	}
 	switch decision, err := b.admit(it); {
 	case err != nil:
 		return false, false, &diedError{at: it, err: err}

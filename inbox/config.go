@@ -65,6 +65,14 @@ type Config struct {
 	PauseMin, PauseMax time.Duration
 	// CountEvery is the pause between two reports of what is held. 0 means 10 s.
 	CountEvery time.Duration
+	// Schemas says by event type which versions of the data the handler
+	// understands. Data of a type that is not listed reaches it as it is.
+	Schemas map[string]Schema
+	// Validator, if set, judges the data of each event as it came, and what
+	// upcasts made of it. Data that does not fit is held DEAD.
+	Validator waybill.Validator
+	// Prefilter, if set, tells duplicates from afar.
+	Prefilter Prefilter
 	// Events are told what happens.
 	Events Events
 	// Logger gets what people should know. nil means slog.Default.
@@ -129,6 +137,11 @@ func (c *Config) check() error {
 	}
 	if c.OnDead != Hold && c.OnDead != Continue {
 		return fail("OnDead is %q: use %q or %q", c.OnDead, Hold, Continue)
+	}
+	for name, schema := range c.Schemas {
+		if err := schema.check(); err != nil {
+			return fail("schema of %s: %w", name, err)
+		}
 	}
 	for name, n := range map[string]int{"BatchSize": c.BatchSize, "CrashTries": c.CrashTries, "RetryWorkers": c.RetryWorkers} {
 		if n < 1 {

@@ -32,9 +32,21 @@
 // events': the processor pauses and tries one event from time to time, instead
 // of holding everything.
 //
+// # Schema versions
+//
+// [Config.Schemas] brings older data to the version that the handler understands.
+// An event of a version that this program does not know is held DEAD without an
+// attempt, and handled by the first program that knows it. [Config.Validator]
+// judges data before the handler sees it.
+//
 // # Order
 //
 // Events of one topic and key are handled in the order of their partition. Held
 // events of one key are released in that order, except that events of one
 // aggregate are put in the order of their versions.
+//
+// # Other protection
+//
+// Package guard protects effects by the table that holds them. A [Prefilter]
+// spares the database known duplicates. A [LossyProcessor] protects nothing.
 package inbox

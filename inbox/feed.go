@@ -116,6 +116,7 @@ func (f *feed[TX]) poll(ctx context.Context) bool {
 	}
 	f.pollFailures = 0
 	f.p.condition.fine(troubleBroker)
+	before := len(f.pending)
 	for _, delivery := range deliveries {
 		it := newItem(delivery)
 		if f.share != nil && !f.readers.has(it.partition) {
@@ -124,6 +125,7 @@ func (f *feed[TX]) poll(ctx context.Context) bool {
 		f.positions.receive(it.partition, delivery.Position)
 		f.pending = append(f.pending, it)
 	}
+	f.p.sift(ctx, f.pending[before:])
 	f.noteOldest()
 	if len(f.pending) > 0 {
 		fault.Point("inbox.received")

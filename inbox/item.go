@@ -22,6 +22,8 @@ type item struct {
 	fail *failure
 	// broken says that fail comes from decoding.
 	broken bool
+	// known says that it is consumed for certain.
+	known bool
 	// deaths counts the transactions that died under the event alone.
 	deaths int
 	// marked says that this process has committed the crash mark for it.

@@ -55,8 +55,9 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	c.rememberer()
 	p := &Processor[TX]{
-		st: st, sub: sub, handler: handler, config: c,
+		st: st, sub: sub, handler: fitted(&c, handler), config: c,
 		condition: newCondition(c.Logger, &c.Events),
 		alone:     newAlone(c.RetryWorkers + 1),
 		versions:  newVersions(),
@@ -139,6 +140,7 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 		defer close(released)
 		p.release(ctx, work)
 	})
+	loops.Go(func() { p.relearn(ctx) })
 	f.run(ctx, work)
 	<-released
 	stopKeeping()

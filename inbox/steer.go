@@ -60,6 +60,9 @@ func Dead(err error) error { return &steered{to: steerDead, err: err} }
 // with "parked:", and no attempt is counted.
 func Park(err error) error { return &steered{to: steerPark, err: err} }
 
+// parkedText begins the error of an event that waits for a person.
+const parkedText = "parked: "
+
 // failure is why an event was not applied, and what becomes of it.
 type failure struct {
 	err   error
@@ -84,7 +87,7 @@ func failureOf(err error, stack string) *failure {
 			f.final = true
 		case steerPark:
 			f.final, f.parked = true, true
-			f.err = fmt.Errorf("parked: %w", err)
+			f.err = fmt.Errorf(parkedText+"%w", err)
 		}
 	}
 	return f

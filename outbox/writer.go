@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -21,6 +22,9 @@ type Config struct {
 	// Stamp, if set, completes each event from the context of the append before
 	// it is validated: a trace context, say. It gets a copy of the caller's event.
 	Stamp func(ctx context.Context, event *waybill.Event)
+	// Validator, if set, judges each event's data before any SQL: an event whose
+	// data does not fit is refused like any other that is not valid.
+	Validator waybill.Validator
 }
 
 // Writer appends events to the outbox inside the caller's transactions, whose
@@ -136,7 +140,13 @@ func (w *Writer[TX]) prepare(ctx context.Context, events []waybill.Event) ([]way
 			w.config.Stamp(ctx, e)
 		}
 		e.Normalize(now)
-		if err := e.Validate(w.config.MaxDataBytes); err != nil {
+		err := e.Validate(w.config.MaxDataBytes)
+		if err == nil && w.config.Validator != nil {
+			if err = w.config.Validator.ValidateData(e); err != nil {
+				err = &waybill.Error{Op: "validate data of event", Key: e.ID, Err: fmt.Errorf("%w: %w", waybill.ErrInvalidEvent, err)}
+			}
+		}
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -173,3 +173,34 @@ func TestAppendCompletesACopy(t *testing.T) {
 		t.Errorf("stored %+v, want it completed", e)
 	}
 }
+
+// onlyPaid refuses data of other types and counts what it was asked.
+type onlyPaid struct{ asked int }
+
+func (v *onlyPaid) ValidateData(e *waybill.Event) error {
+	v.asked++
+	if e.Type != "OrderPaid" {
+		return waybill.ErrUnknownSchema
+	}
+	return nil
+}
+
+func TestDataIsJudgedBeforeAnySQL(t *testing.T) {
+	st := memstore.New(nil)
+	judge := &onlyPaid{}
+	w := outbox.NewWriter(st, &outbox.Config{Validator: judge})
+	inTx(t, st, func(tx *memstore.Tx) {
+		other := event("e2", 2)
+		other.Type = "OrderLost"
+		err := w.Append(t.Context(), tx, event("e1", 1), other)
+		if !errors.Is(err, waybill.ErrInvalidEvent) || !errors.Is(err, waybill.ErrUnknownSchema) || !strings.Contains(err.Error(), "e2") || strings.Contains(err.Error(), "e1") {
+			t.Errorf("error %v, want one that names e2 and the reason", err)
+		}
+		if err := w.Append(t.Context(), tx, event("e1", 1)); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, want := stored(t, st), []string{"e1"}; !slices.Equal(got, want) || judge.asked != 3 {
+		t.Errorf("stored %v, want %v; asked %d times, want 3", got, want, judge.asked)
+	}
+}
