@@ -99,13 +99,7 @@ func filter(s *statement, t *Table) {
 
 func (t *tables) boundary(ctx context.Context, from *Key, n int) (*Key, error) {
 	var least *Key
-	for _, arm := range []struct {
-		table    *Table
-		database Database
-	}{{t.check.Write, t.write}, {t.check.Log.table(), t.log}, {t.check.Read, t.read}} {
-		if arm.table == nil {
-			continue
-		}
+	for _, arm := range t.each() {
 		key, err := t.nth(ctx, arm.database, arm.table, from, n)
 		if err != nil {
 			return nil, err

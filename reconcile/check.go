@@ -86,6 +86,8 @@ type Table struct {
 	// alive.
 	Deleted string            `yaml:"deleted"`
 	Where   map[string]string `yaml:"where"` // column to the value it must have
+
+	bare []bool // by part of the key: the column sorts as keys do
 }
 
 // Stored is the form in which a table keeps a part of its key, where it is

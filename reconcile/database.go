@@ -46,16 +46,20 @@ type queryer interface {
 // snapshot runs f in a read-only transaction that sees one state of the
 // database.
 func (d Database) snapshot(ctx context.Context, f func(queryer) error) error {
-	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
-	if d.Dialect == SQLite {
-		options.Isolation = sql.LevelDefault // every transaction sees one state
-	}
-	tx, err := d.DB.BeginTx(ctx, options)
+	tx, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // there is nothing to commit
 	return f(tx)
+}
+
+func (d Database) begin(ctx context.Context) (*sql.Tx, error) {
+	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+	if d.Dialect == SQLite {
+		options.Isolation = sql.LevelDefault // every transaction sees one state
+	}
+	return d.DB.BeginTx(ctx, options)
 }
 
 // scan runs a statement and hands each row over; the values are valid during

@@ -119,10 +119,14 @@ type keys struct {
 	columns []string // quoted
 	kinds   []KeyKind
 	stored  []Stored
+	bare    []bool // the column sorts as the key does
 }
 
 func (d Dialect) keys(t *Table, kinds []KeyKind) keys {
-	k := keys{dialect: d, kinds: kinds, stored: t.KeyStored}
+	k := keys{dialect: d, kinds: kinds, stored: t.KeyStored, bare: t.bare}
+	if k.bare == nil {
+		k.bare = make([]bool, len(t.Key))
+	}
 	for _, name := range t.Key {
 		k.columns = append(k.columns, d.quote(name))
 	}
@@ -133,6 +137,15 @@ func (d Dialect) keys(t *Table, kinds []KeyKind) keys {
 func (k keys) selected() string { return strings.Join(k.columns, ", ") }
 
 func (k keys) order(i int) string {
+	if k.bare[i] {
+		return k.columns[i]
+	}
+	return k.exact(i)
+}
+
+// exact returns what is equal for equal keys only; a column may take 'a' and
+// 'a ' for equal.
+func (k keys) exact(i int) string {
 	return k.dialect.order(k.columns[i], k.kinds[i], k.stored[i])
 }
 
@@ -191,10 +204,10 @@ func (k keys) in(s *statement, among []Key) {
 		}
 		s.add(" AND %s IN (%s)", what, strings.Join(places, ", "))
 	}
-	if k.kinds[0] == KeyText { // implied, as in equals
+	if k.kinds[0] == KeyText || k.bare[0] { // implied, as in equals
 		list(k.columns[0], func(key Key) any { return key.parts[0] })
 	}
-	list(k.order(0), func(key Key) any { return k.param(key, 0) })
+	list(k.exact(0), func(key Key) any { return k.exactParam(key, 0) })
 }
 
 // equals writes that the row has a key.
@@ -203,16 +216,25 @@ func (k keys) equals(s *statement, key Key) {
 		if i > 0 {
 			s.add(" AND ")
 		}
-		if k.kinds[i] == KeyText { // implied, and any index on the column serves it
+		if k.kinds[i] == KeyText || k.bare[i] { // implied, and any index on the column serves it
 			s.add("%s = %s AND ", k.columns[i], s.bind(key.parts[i]))
 		}
-		s.add("%s = %s", k.order(i), s.bind(k.param(key, i)))
+		s.add("%s = %s", k.exact(i), s.bind(k.exactParam(key, i)))
 	}
 }
 
-// compare writes the comparison with a key, part by part: not every planner
-// uses an index for a comparison of pairs. The first term lets it do so.
+// compare writes the comparison with a key: of the tuples where the planner
+// finds its way into an index by that, else part by part, with a first term
+// that lets it do so.
 func (k keys) compare(s *statement, key Key, strict, lastly string) {
+	if len(k.columns) > 1 && k.dialect.family() != MySQL {
+		orders, params := make([]string, len(k.columns)), make([]string, len(k.columns))
+		for i := range k.columns {
+			orders[i], params[i] = k.order(i), s.bind(k.param(key, i))
+		}
+		s.add(" AND (%s) %s (%s)", strings.Join(orders, ", "), lastly, strings.Join(params, ", "))
+		return
+	}
 	if len(k.columns) > 1 {
 		s.add(" AND %s %s= %s", k.order(0), strict, s.bind(k.param(key, 0)))
 	}
@@ -235,5 +257,12 @@ func (k keys) compare(s *statement, key Key, strict, lastly string) {
 }
 
 func (k keys) param(key Key, i int) any {
+	if k.bare[i] {
+		return key.parts[i]
+	}
+	return k.exactParam(key, i)
+}
+
+func (k keys) exactParam(key Key, i int) any {
 	return k.dialect.param(key.parts[i], k.kinds[i], k.stored[i])
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/waybillhq/waybill"
@@ -90,6 +91,9 @@ type run struct {
 func (e *Engine) newRun(ctx context.Context) (*run, error) {
 	r := &run{Engine: e, report: e.newReport(), rules: e.check.rules(), notes: make(map[note]int)}
 	at, err := e.arms.now(ctx)
+	if err == nil && e.bases != nil {
+		err = e.bases.learn(ctx)
+	}
 	if err != nil {
 		return nil, &waybill.Error{Op: "reconcile", Key: e.check.Name, Err: err}
 	}
@@ -123,6 +127,11 @@ func (r *run) now() {
 // stopped, nil for behind the last.
 func (r *run) sweep(ctx context.Context, from *Key) (*Key, error) {
 	for {
+		next, done, err := r.glide(ctx, from)
+		if err != nil || done {
+			return next, err
+		}
+		from = next
 		to, err := r.boundary(ctx, from)
 		whole := Range{From: from, To: to}
 		if err == nil {
@@ -142,6 +151,56 @@ func (r *run) sweep(ctx context.Context, from *Key) (*Key, error) {
 			}
 		}
 	}
+}
+
+// glide goes over the keys as far as pages can be read, and judges by itself
+// only what is not proved in them. It returns where it stopped, and whether the
+// sweep is done.
+func (r *run) glide(ctx context.Context, from *Key) (next *Key, done bool, err error) {
+	p, able := r.arms.(prover)
+	if !able {
+		return from, false, nil
+	}
+	for page := range p.pages(ctx, from, r.check.ChunkRows) {
+		if page.err != nil {
+			break
+		}
+		if err := r.page(ctx, &page); err != nil {
+			return nil, false, err
+		}
+		from = page.whole.To
+		if from == nil || r.most > 0 && r.report.Keys >= r.most {
+			return from, true, nil
+		}
+		if r.pause > 0 {
+			if err := r.clock.Wait(ctx, r.pause); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return from, false, ctx.Err()
+}
+
+// page takes over what was proved, and reads the rest key by key.
+func (r *run) page(ctx context.Context, p *page) error {
+	var err error
+	for some := range slices.Chunk(p.doubtful, amongKeys) {
+		if err = r.chunk(ctx, Range{among: some}); err != nil {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.account(p.whole, err)
+	r.report.Keys += p.keys
+	r.report.Rows.Write += p.rows.Write
+	r.report.Rows.Log += p.rows.Log
+	r.report.Rows.Read += p.rows.Read
+	for n, count := range p.notes {
+		r.notes[n] += count
+	}
+	return nil
 }
 
 // boundary returns where the chunk from a key on ends. A database that sorts

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -101,6 +102,83 @@ func appendPart(order []byte, kind KeyKind, part any) ([]byte, any, error) {
 		return order, text, nil
 	}
 	return nil, nil, fmt.Errorf("%w: unknown type %q", errKey, kind)
+}
+
+// appendOrder appends what a row's key compares by. It does the same as NewKey
+// for the forms in which drivers usually return parts, without making a key.
+func appendOrder(order []byte, kinds []KeyKind, row []any) ([]byte, error) {
+	for i, kind := range kinds {
+		switch part := row[i].(type) {
+		case string:
+			if kind == KeyText && strings.IndexByte(part, 0) < 0 {
+				order = append(append(order, part...), 0, 0)
+				continue
+			}
+			if kind == KeyUUID && len(part) == 36 {
+				if raw, ok := appendUUID(order, part); ok {
+					order = raw
+					continue
+				}
+			}
+		case []byte:
+			if (kind == KeyText || kind == KeyBinary) && bytes.IndexByte(part, 0) < 0 {
+				order = append(append(order, part...), 0, 0)
+				continue
+			}
+			if kind == KeyUUID && len(part) == 16 {
+				order = append(order, part...)
+				continue
+			}
+			if kind == KeyUUID && len(part) == 36 {
+				if raw, ok := appendUUID(order, part); ok {
+					order = raw
+					continue
+				}
+			}
+		case int64:
+			if kind == KeyInteger {
+				sign := byte(1)
+				if part < 0 {
+					sign = 0
+				}
+				order = binary.BigEndian.AppendUint64(append(order, sign), uint64(part))
+				continue
+			}
+		}
+		var err error
+		if order, _, err = appendPart(order, kind, row[i]); err != nil {
+			return nil, &waybill.Error{Op: "read key", Key: fmt.Sprintf("%.80v", row[i]), Err: err}
+		}
+	}
+	return order, nil
+}
+
+// appendUUID appends the 16 bytes of a UUID in its usual text.
+func appendUUID[T string | []byte](order []byte, text T) ([]byte, bool) {
+	high, filled := byte(0), false
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return nil, false
+			}
+			continue
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return nil, false
+		}
+		if filled {
+			order = append(order, high<<4|c)
+		}
+		high, filled = c, !filled
+	}
+	return order, true
 }
 
 func appendInteger(order []byte, part any, text string, isText bool) ([]byte, any, error) {

@@ -1,0 +1,213 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"iter"
+	"strings"
+	"sync"
+)
+
+// prover is implemented by arms that can tell at about the speed of a scan
+// which keys are beyond doubt.
+type prover interface {
+	// pages walks over the keys from one on. Each page begins where the one
+	// before ended; one that could not be read is the last.
+	pages(ctx context.Context, from *Key, rows int) iter.Seq[page]
+}
+
+// page is a range of keys of which most are proved to have no verdict.
+type page struct {
+	whole    Range
+	keys     int64 // proved; their rows alone are counted
+	rows     RowCounts
+	notes    map[note]int
+	doubtful []Key // ascending; to be read and judged by themselves
+	err      error
+}
+
+// At most so many pages are in work at once: while one waits for a database,
+// another is compared.
+const pagesInWork = 3
+
+// pages has one goroutine read the arm that leads, page after page, and one for
+// each page to read the other arms and compare. What they make of a page comes
+// out in the order of the keys. Memory holds pagesInWork pages.
+func (t *tables) pages(ctx context.Context, from *Key, rows int) iter.Seq[page] {
+	return func(yield func(page) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var working sync.WaitGroup
+		defer working.Wait()
+		defer cancel()
+		results := make(chan chan page, pagesInWork)
+		free := make(chan *desk, pagesInWork)
+		for range pagesInWork {
+			free <- newDesk(t)
+		}
+		working.Go(func() {
+			defer close(results)
+			for next := from; ; {
+				var d *desk
+				select {
+				case d = <-free:
+				case <-ctx.Done():
+					return
+				}
+				result := make(chan page, 1)
+				results <- result // has room: there are no more of them than desks
+				follow := d.lead(ctx, next, rows)
+				next = d.whole.To
+				working.Go(func() {
+					p := follow()
+					free <- d
+					result <- p
+				})
+				if next == nil {
+					return
+				}
+			}
+		})
+		for result := range results {
+			select {
+			case p := <-result:
+				if !yield(p) || p.err != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// desk is where a page is read and compared.
+type desk struct {
+	*tables
+	whole            Range
+	write, log, read sheet
+	prover           proof
+}
+
+func newDesk(t *tables) *desk {
+	d := &desk{tables: t}
+	d.prover = newProof(t, &d.write, &d.log, &d.read)
+	return d
+}
+
+// lead reads the rows of the arm that says where the page ends: the write side,
+// or the log of a check without one. What is left to do is returned, to be done
+// while the next page begins.
+func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() page) {
+	d.whole = Range{From: from}
+	failed := func(err error) func() page { return func() page { return page{whole: d.whole, err: err} } }
+	leader := d.tables.write
+	if d.check.Write == nil {
+		leader = d.tables.log
+	}
+	snapshot, err := leader.begin(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	var first *sheet
+	if d.check.Write != nil {
+		first, err = &d.write, d.readRows(ctx, snapshot, leader.Dialect, d.check.Write, &d.write, func(c *Column) string { return c.in(c.Write) }, rows+1)
+	} else {
+		first, err = &d.log, d.readEvents(ctx, snapshot, rows+1)
+	}
+	if err == nil && first.read > int64(rows) {
+		var to Key
+		if to, err = first.cut(d.kinds); err == nil && first.len() == 0 {
+			err = errCrowded // one key fills the page
+		}
+		d.whole.To = &to
+	}
+	if err != nil {
+		_ = snapshot.Rollback()
+		d.whole.To = nil
+		return failed(err)
+	}
+	return func() page {
+		if err := d.rest(ctx, snapshot, rows); err != nil {
+			return page{whole: d.whole, err: err}
+		}
+		return d.prover.page(d.whole)
+	}
+}
+
+// rest reads the arms that follow: the log in the snapshot of the rows, if it
+// is in their database, and the read side after both.
+func (d *desk) rest(ctx context.Context, snapshot *sql.Tx, rows int) error {
+	c := d.check
+	const crowd = 4 // times as many keys as the leading arm has
+	err := func() error {
+		defer func() { _ = snapshot.Rollback() }() // there is nothing to commit
+		if c.Write != nil && c.Log != nil && c.Write.Database == c.Log.Database {
+			return d.readEvents(ctx, snapshot, -crowd*rows)
+		}
+		return nil
+	}()
+	if err == nil && c.Write != nil && c.Log != nil && c.Write.Database != c.Log.Database {
+		err = d.tables.log.snapshot(ctx, func(q queryer) error { return d.readEvents(ctx, q, -crowd*rows) })
+	}
+	if err == nil && c.Read != nil {
+		err = d.tables.read.snapshot(ctx, func(q queryer) error {
+			return d.readRows(ctx, q, d.tables.read.Dialect, c.Read, &d.read, func(c *Column) string { return c.in(c.Read) }, -crowd*rows)
+		})
+	}
+	return err
+}
+
+// readRows reads rows of the page: so many at most, or, where negative, all
+// and no more keys than that.
+func (d *desk) readRows(ctx context.Context, q queryer, dialect Dialect, table *Table, into *sheet, compared func(*Column) string, most int) error {
+	s := &statement{dialect: dialect}
+	k := dialect.keys(table, d.kinds)
+	p := projection{dialect: dialect, columns: append([]string(nil), k.columns...)}
+	into.version, into.removed = p.take(table.Version), p.take(table.Deleted)
+	into.compared = into.compared[:0]
+	for i := range d.check.Compare {
+		into.compared = append(into.compared, p.take(compared(&d.check.Compare[i])))
+	}
+	d.ordered(s, &p, k, table, "", most)
+	return into.fill(ctx, d.tables, q, s, max(most, -most), nil)
+}
+
+// readEvents reads the events of the page, and keeps of each key the one of the
+// highest version.
+func (d *desk) readEvents(ctx context.Context, q queryer, most int) error {
+	log, dialect, into := d.check.Log, d.tables.log.Dialect, &d.log
+	s := &statement{dialect: dialect}
+	k := dialect.keys(&log.Table, d.kinds)
+	p := projection{dialect: dialect, columns: append([]string(nil), k.columns...)}
+	into.version, into.state, into.event, into.payload = p.take(log.Version), p.take(log.State), -1, -1
+	if len(log.Deletes) > 0 {
+		into.event = p.take(log.Type)
+	}
+	into.compared = into.compared[:0]
+	for i := range d.check.Compare {
+		at := -1
+		if column := &d.check.Compare[i]; log.Payload == "" && d.check.Events != "delta" {
+			at = p.take(column.in(column.Log))
+		} else if column.in(column.Log) != "" && into.payload < 0 && d.check.Events != "delta" {
+			into.payload = p.take(log.Payload)
+		}
+		into.compared = append(into.compared, at)
+	}
+	then := ""
+	if d.check.Density == "every_version" {
+		then = ", " + dialect.quote(log.Version)
+	}
+	d.ordered(s, &p, k, &log.Table, then, most)
+	return into.fill(ctx, d.tables, q, s, max(most, -most), d.prover.newer)
+}
+
+// ordered writes the statement that reads an arm's rows of the page.
+func (d *desk) ordered(s *statement, p *projection, k keys, table *Table, then string, most int) {
+	s.add("SELECT %s FROM %s", strings.Join(p.columns, ", "), s.dialect.table(table))
+	k.where(s, d.whole)
+	filter(s, table)
+	s.add(" ORDER BY %s%s", k.orderBy(), then)
+	if most > 0 {
+		s.add(" LIMIT %d", most)
+	}
+}
