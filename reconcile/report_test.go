@@ -139,3 +139,31 @@ func TestEachFindingSaysSinceWhen(t *testing.T) {
 		t.Errorf("%v, oldest %v", listed(report), report.Oldest)
 	}
 }
+
+func TestAStoryIsToldInOrderOfTime(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", 3)
+	minutes := func(n int) time.Time { return testNow.Add(time.Duration(n-60) * time.Minute) }
+	for i, e := range []struct{ created, sent int }{{0, 1}, {10, 30}, {20, 0}} {
+		w.log["a"][i].CreatedAt = minutes(e.created)
+		if e.sent > 0 {
+			w.log["a"][i].SentAt = minutes(e.sent)
+		}
+	}
+	w.log["a"][2].State = StatePending
+	w.read["a"] = row(1, "s")
+	w.read["a"].UpdatedAt, w.write["a"].UpdatedAt = minutes(2), minutes(40)
+	w.fates["a-2"] = Consumed{Fate: FateDead, Error: "no stock"}
+	story, err := w.engine(nil).Explain(t.Context(), []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, m := range story.Timeline {
+		got += m.Arm + ": " + strings.Fields(m.Text)[0] + " " + strings.Fields(m.Text)[1] + "\n"
+	}
+	want := "log: v1 SENT\nlog: a-1 sent\nread model: v1 status=\"s\"\nlog: v2 SENT\nconsumer: a-2 DEAD:\nlog: v3 PENDING\nlog: a-2 sent\nrow: v3 status=\"s\"\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
