@@ -105,7 +105,7 @@ func runOf(r *ledgerRow) RunRecord {
 
 const updateRunSQL = `
 UPDATE {run}
-SET state = ?, owner = ?, finished_at = ?, keys_compared = ?, differences = ?, in_flight = ?, unverified = ?, healed = ?,
+SET state = ?, owner = ?, changed_since = ?, finished_at = ?, keys_compared = ?, differences = ?, in_flight = ?, unverified = ?, healed = ?,
     complete = ?, error = ?, counts = ?, report = ?
 WHERE id = ?`
 
@@ -130,7 +130,7 @@ func (l *Ledger) Record(ctx context.Context, lease Lease, o *Outcome) error {
 		if err != nil {
 			return err
 		}
-		if _, err := l.exec(ctx, tx, updateRunSQL, run.State, run.Owner, run.FinishedAt, run.Keys, run.Differences, run.InFlight, run.Unverified, run.Healed,
+		if _, err := l.exec(ctx, tx, updateRunSQL, run.State, run.Owner, run.Since, run.FinishedAt, run.Keys, run.Differences, run.InFlight, run.Unverified, run.Healed,
 			run.Complete, orNull(run.Error), string(counts), orNull(string(o.Report)), run.ID); err != nil {
 			return err
 		}
