@@ -59,7 +59,8 @@ type Held struct {
 	Record    waybill.Record // as received
 	// Read only:
 	HeldAt       time.Time
-	LastFailedAt time.Time // zero when it never failed
+	HeldFor      time.Duration // since HeldAt, by the database's clock
+	LastFailedAt time.Time     // zero when it never failed
 }
 
 // HeldKeyRef names a key of a group that has held events.
@@ -88,6 +89,7 @@ type InboxTx[TX any] interface {
 	Abort()
 	TxControl
 	ConsumedTx
+	ProgressTx
 	HeldTx
 	AuditTx
 }
@@ -100,6 +102,10 @@ type TxControl interface {
 	// RollbackTo undoes what was done since Savepoint. An error means that the
 	// transaction died underneath: MySQL rolls back all of it on a deadlock.
 	RollbackTo(ctx context.Context) error
+	// Sound says, without asking the server, why the transaction cannot be used
+	// any more as it is, or nil: a statement has failed in a way that ended it, or
+	// that only RollbackTo mends. It must not be called while a handler is at work.
+	Sound() error
 	Commit(ctx context.Context) error
 	// Rollback may be called after Commit, and then does nothing.
 	Rollback(ctx context.Context) error
@@ -111,6 +117,11 @@ type ConsumedTx interface {
 	// the id before, it counts the duplicate and reports false. It waits for
 	// another transaction that is inserting the same id.
 	MarkConsumed(ctx context.Context, consumed Consumed) (first bool, err error)
+	// MarkAll is MarkConsumed for several events of one group with different ids,
+	// in one statement. It returns first for each, in their order.
+	MarkAll(ctx context.Context, consumed []Consumed) (first []bool, err error)
+	// Unmark takes back marks that this transaction has made.
+	Unmark(ctx context.Context, group string, eventIDs []string) error
 	// IsConsumed reports whether the group has consumed the id. With count set a
 	// true answer also counts as a duplicate delivery.
 	IsConsumed(ctx context.Context, group, eventID string, count bool) (bool, error)
@@ -160,9 +171,9 @@ type HeldCounts struct {
 // HeldReader reads what a group holds, outside of any transaction.
 type HeldReader interface {
 	// ReleasableKeys returns keys that have something to do now: a RETRY that is
-	// due, or a BLOCKED event in a key that has no RETRY, no WAITING and, with
-	// deadBlocks, no DEAD one (its blocker is gone). At most limit, those with the
-	// lowest Seq first.
+	// due, or a BLOCKED event in a key that has no RETRY and, with deadBlocks, no
+	// DEAD one (its blocker is gone). At most limit, those with the lowest Seq
+	// first.
 	ReleasableKeys(ctx context.Context, group string, deadBlocks bool, limit int) ([]HeldKeyRef, error)
 	// NextRetry returns the time until the earliest RETRY is due, or false.
 	NextRetry(ctx context.Context, group string) (time.Duration, bool, error)
@@ -170,6 +181,8 @@ type HeldReader interface {
 	CountHeld(ctx context.Context, group string) (HeldCounts, error)
 	// FindConsumed returns the groups' rows of one event id.
 	FindConsumed(ctx context.Context, eventID string) ([]Consumed, error)
+	// FindProgress returns the progress of each aggregate, in their order.
+	FindProgress(ctx context.Context, group string, aggregates []Aggregate) ([]Progress, error)
 	// Groups returns the names of all groups that have any row.
 	Groups(ctx context.Context) ([]string, error)
 }

@@ -199,7 +199,7 @@ func (r *heldRow) schedule(held store.Held, now time.Time) {
 
 func (r *heldRow) show(now time.Time) store.Held {
 	held := r.held
-	held.RetryIn = 0
+	held.RetryIn, held.HeldFor = 0, max(now.Sub(held.HeldAt), 0)
 	if !r.retryAt.IsZero() {
 		held.RetryIn = r.retryAt.Sub(now)
 	}
@@ -260,8 +260,6 @@ func (s *Store) releasable(group string, ids map[string]struct{}, deadBlocks boo
 			if !row.retryAt.After(now) {
 				due = lowest(due, row.held.Seq)
 			}
-		case store.HeldWaiting:
-			blocking = true
 		case store.HeldDead:
 			blocking = blocking || deadBlocks
 		case store.HeldBlocked:
@@ -388,6 +386,9 @@ func (s *Store) groups() []string {
 		names[key.group] = struct{}{}
 	}
 	for key := range s.inbox.held {
+		names[key.group] = struct{}{}
+	}
+	for key := range s.inbox.progress {
 		names[key.group] = struct{}{}
 	}
 	for key := range s.inbox.readers {

@@ -15,6 +15,7 @@ type consumedRow struct{ consumed store.Consumed }
 
 type inboxTables struct {
 	consumed map[consumedKey]consumedRow
+	progress map[progressKey]store.Progress
 	held     map[heldKey]heldRow
 	byKey    map[groupKey]map[string]struct{} // event ids
 	lastSeq  int64
@@ -24,6 +25,7 @@ type inboxTables struct {
 
 func (i *inboxTables) init() {
 	i.consumed = make(map[consumedKey]consumedRow)
+	i.progress = make(map[progressKey]store.Progress)
 	i.held = make(map[heldKey]heldRow)
 	i.byKey = make(map[groupKey]map[string]struct{})
 	i.readers = make(map[store.ReaderKey]readerRow)
@@ -82,6 +84,11 @@ func (tx inboxTx) RollbackTo(ctx context.Context) error {
 	})
 }
 
+// Sound says why the transaction cannot be used any more.
+func (tx inboxTx) Sound() error {
+	return tx.store.locked(tx.usable)
+}
+
 var errNoSavepoint = errors.New("there is no savepoint")
 
 // MarkConsumed inserts the row, or counts a duplicate.
@@ -105,6 +112,28 @@ func (tx inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (fi
 		return nil
 	})
 	return first && err == nil, err
+}
+
+// MarkAll marks the events one by one.
+func (tx inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
+	first := make([]bool, len(consumed))
+	for i := range consumed {
+		var err error
+		if first[i], err = tx.MarkConsumed(ctx, consumed[i]); err != nil {
+			return nil, err
+		}
+	}
+	return first, nil
+}
+
+// Unmark takes back marks of this transaction.
+func (tx inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
+	return tx.call(ctx, "unmark", group, func() error {
+		for _, id := range eventIDs {
+			delete(tx.writes.consumed, consumedKey{group, id})
+		}
+		return nil
+	})
 }
 
 // IsConsumed reports whether the group has consumed the id.

@@ -32,6 +32,7 @@ type Tx struct {
 type writes struct {
 	events   map[string]eventRow
 	consumed map[consumedKey]consumedRow
+	progress map[progressKey]store.Progress
 	held     map[heldKey]*heldRow // nil: deleted
 	data     map[dataKey]*string  // nil: deleted
 	audit    []store.AuditEntry
@@ -43,7 +44,7 @@ type savepoint struct {
 }
 
 func (w *writes) clone() writes {
-	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.held), maps.Clone(w.data), slices.Clone(w.audit)}
+	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.progress), maps.Clone(w.held), maps.Clone(w.data), slices.Clone(w.audit)}
 }
 
 // Begin starts a transaction. It ends, rolled back, with ctx.
@@ -63,6 +64,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 		writes: writes{
 			events:   make(map[string]eventRow),
 			consumed: make(map[consumedKey]consumedRow),
+			progress: make(map[progressKey]store.Progress),
 			held:     make(map[heldKey]*heldRow),
 			data:     make(map[dataKey]*string),
 		},
@@ -173,6 +175,7 @@ func (s *Store) applyWrites(w *writes) {
 	for key, row := range w.consumed {
 		s.inbox.consumed[key] = row
 	}
+	maps.Copy(s.inbox.progress, w.progress)
 	for key, row := range w.held {
 		s.inbox.setHeld(key, row)
 	}

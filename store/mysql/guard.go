@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -165,6 +166,14 @@ func (c *guardedConn) admit() error {
 		return errRolledBack
 	}
 	return nil
+}
+
+// sound says why nothing of the open transaction would be accepted.
+func (c *guardedConn) sound() error {
+	if !c.open {
+		return sql.ErrTxDone
+	}
+	return c.admit()
 }
 
 // note looks at what became of a statement.

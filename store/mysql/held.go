@@ -155,6 +155,7 @@ func scanHeld(rows *sql.Rows) (store.Held, error) {
 	}
 	e.ID, h.Key, h.HeldAt, h.LastFailedAt = decodeText(e.ID), decodeText(h.Key), heldAt.Time, failedAt.Time
 	r.EventID, r.Topic, r.Key = decodeText(r.EventID), decodeText(r.Topic), string(recordKey)
+	h.HeldFor = max(now.Sub(heldAt.Time), 0)
 	if !retryAt.IsZero() {
 		h.RetryIn = retryAt.Sub(now.Time)
 	}

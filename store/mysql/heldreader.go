@@ -25,7 +25,7 @@ FROM (
     WHERE NOT EXISTS (
         SELECT 1 FROM {held} h FORCE INDEX (event_key)
         WHERE h.consumer_group = ? AND h.topic = b.topic AND h.event_key = b.event_key
-          AND (h.state IN ('RETRY', 'WAITING') OR ? AND h.state = 'DEAD'))
+          AND (h.state = 'RETRY' OR ? AND h.state = 'DEAD'))
 ) k
 GROUP BY k.topic, k.event_key
 ORDER BY MIN(k.seq)

@@ -17,6 +17,7 @@ type inboxTx struct {
 	ownTx
 	sqlTx  *sql.Tx
 	conn   *sql.Conn
+	guard  *guardedConn
 	cancel context.CancelFunc
 	unhook func() bool // what ends the transaction with its context
 	saved  bool        // there is a savepoint
@@ -31,13 +32,17 @@ func (s *Store) BeginInbox(ctx context.Context) (store.InboxTx[*sql.Tx], error) 
 	if err != nil {
 		return nil, failure("begin", "", err)
 	}
+	var guard *guardedConn
+	if err := conn.Raw(func(c any) error { guard = c.(*guardedConn); return nil }); err != nil {
+		return nil, failure("begin", "", errors.Join(err, conn.Close()))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	tx, err := conn.BeginTx(withAbort(ctx), nil)
 	if err != nil {
 		cancel()
 		return nil, failure("begin", "", errors.Join(err, conn.Close()))
 	}
-	t := &inboxTx{ownTx: ownTx{s, tx}, sqlTx: tx, conn: conn, cancel: cancel}
+	t := &inboxTx{ownTx: ownTx{s, tx}, sqlTx: tx, conn: conn, guard: guard, cancel: cancel}
 	t.unhook = context.AfterFunc(ctx, func() { _ = t.finish() })
 	return t, nil
 }
@@ -115,6 +120,9 @@ func (t *inboxTx) RollbackTo(ctx context.Context) error {
 	return t.control(ctx, "roll back to savepoint", rollbackToSQL)
 }
 
+// Sound asks the guard of the connection.
+func (t *inboxTx) Sound() error { return t.failed("transaction", "", t.guard.sound()) }
+
 func (t *inboxTx) needSavepoint(op string) error {
 	if t.isAborted() {
 		return failure(op, "", store.ErrAborted)
@@ -175,6 +183,73 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, c store.Consumed) (first boo
 	affected, err := t.exec(ctx, markConsumedSQL, c.Group, encodeText(e.ID), short(e.Type), short(e.TenantID),
 		short(e.AggregateType), short(e.AggregateID), version(e), string(c.Outcome), c.Topic, c.Partition, c.Position)
 	return affected == 1, t.failed("mark consumed", e.ID, err)
+}
+
+const markAllSQL = "\nINSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version," +
+	"\n                        outcome, topic, `partition`, position)" + `
+SELECT ?, w.event_id, w.event_type, w.tenant_id, w.aggregate_type, w.aggregate_id, NULLIF(w.aggregate_version, 0),
+       w.outcome, w.topic, w.part, w.position
+FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$[0]', event_type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[1]',
+                                   tenant_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[2]', aggregate_type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[3]',
+                                   aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]', aggregate_version BIGINT PATH '$[5]',
+                                   outcome VARCHAR(7) CHARACTER SET utf8mb4 PATH '$[6]', topic VARCHAR(249) CHARACTER SET utf8mb4 PATH '$[7]',
+                                   part INT PATH '$[8]', position BIGINT PATH '$[9]')) w
+ON DUPLICATE KEY UPDATE duplicates = duplicates + 1, last_duplicate_at = UTC_TIMESTAMP(6)`
+
+// What was marked now has no duplicate yet, what was before has one by now.
+const firstAmongSQL = `
+SELECT w.n
+FROM JSON_TABLE(?, '$[*]' COLUMNS (n FOR ORDINALITY, event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$')) w
+STRAIGHT_JOIN {consumed} c FORCE INDEX (PRIMARY) ON c.consumer_group = ? AND c.event_id = w.event_id COLLATE {collation}
+WHERE c.duplicates = 0`
+
+// MarkAll inserts the rows, or counts duplicates. The server says one row was
+// affected for each that is new, so only duplicates take a second look.
+func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
+	if len(consumed) == 0 {
+		return nil, nil
+	}
+	group := consumed[0].Group
+	rows, ids := make([][10]any, len(consumed)), make([]string, len(consumed))
+	for i := range consumed {
+		c := &consumed[i]
+		e := &c.Event
+		ids[i] = encodeText(e.ID)
+		rows[i] = [10]any{
+			ids[i], short(e.Type), short(e.TenantID), short(e.AggregateType), short(e.AggregateID), e.AggregateVersion,
+			string(c.Outcome), c.Topic, c.Partition, c.Position,
+		}
+	}
+	affected, err := t.exec(ctx, markAllSQL, group, list(rows))
+	if err != nil {
+		return nil, t.failed("mark all", "", err)
+	}
+	first := make([]bool, len(consumed))
+	if affected == int64(len(consumed)) {
+		for i := range first {
+			first[i] = true
+		}
+		return first, nil
+	}
+	numbers, err := collect(ctx, t.ownTx, scanOne[int], firstAmongSQL, list(ids), group)
+	for _, n := range numbers {
+		first[n-1] = true
+	}
+	return first, t.failed("mark all", "", err)
+}
+
+const unmarkSQL = `
+DELETE c FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$')) w
+STRAIGHT_JOIN {consumed} c FORCE INDEX (PRIMARY) ON c.consumer_group = ? AND c.event_id = w.event_id COLLATE {collation}`
+
+// Unmark takes back marks of this transaction.
+func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
+	ids := make([]string, len(eventIDs))
+	for i, id := range eventIDs {
+		ids[i] = encodeText(id)
+	}
+	_, err := t.exec(ctx, unmarkSQL, list(ids), group)
+	return t.failed("unmark", "", err)
 }
 
 // version returns NULL for an unversioned event.

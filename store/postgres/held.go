@@ -155,6 +155,7 @@ func scanHeld(row pgx.CollectableRow) (store.Held, error) {
 	}
 	e.ID, h.Key, h.HeldAt = decodeText(e.ID), decodeText(h.Key), h.HeldAt.UTC()
 	r.EventID, r.Topic, r.Key = decodeText(r.EventID), decodeText(r.Topic), string(recordKey)
+	h.HeldFor = max(now.Sub(h.HeldAt), 0)
 	if retryAt != nil {
 		h.RetryIn = retryAt.Sub(now)
 	}

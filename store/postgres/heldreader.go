@@ -21,7 +21,7 @@ FROM (
     WHERE h.consumer_group = $1 AND h.state = 'BLOCKED' AND NOT EXISTS (
         SELECT FROM {held} b
         WHERE b.consumer_group = h.consumer_group AND b.topic = h.topic AND b.event_key = h.event_key
-          AND (b.state IN ('RETRY', 'WAITING') OR $2 AND b.state = 'DEAD'))
+          AND (b.state = 'RETRY' OR $2 AND b.state = 'DEAD'))
 ) keys
 GROUP BY topic, event_key
 ORDER BY min(seq)

@@ -72,6 +72,19 @@ func (t *inboxTx) RollbackTo(ctx context.Context) error {
 	return t.control(ctx, "roll back to savepoint", rollbackToSQL)
 }
 
+var errFailedTx = errors.New("a statement failed, and nothing but a rollback is accepted after it")
+
+// Sound looks at what the server said last.
+func (t *inboxTx) Sound() error {
+	if err := t.tx.usable(); err != nil {
+		return failure("transaction", "", err)
+	}
+	if t.tx.Conn().PgConn().TxStatus() != 'T' {
+		return failure("transaction", "", errFailedTx)
+	}
+	return nil
+}
+
 func (t *inboxTx) needSavepoint(op string) error {
 	if err := t.tx.usable(); err != nil {
 		return failure(op, "", err)
@@ -108,6 +121,69 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, c store.Consumed) (first boo
 		storable(e.AggregateType), storable(e.AggregateID), e.AggregateVersion,
 		string(c.Outcome), c.Topic, c.Partition, c.Position).Scan(&first)
 	return first, failure("mark consumed", e.ID, err)
+}
+
+const markAllSQL = `
+INSERT INTO {consumed} AS c (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version,
+                             outcome, topic, partition, position)
+SELECT $1, w.event_id, w.event_type, w.tenant_id, w.aggregate_type, w.aggregate_id, NULLIF(w.aggregate_version, 0),
+       w.outcome, w.topic, w.partition, w.position
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::integer[], $11::bigint[])
+     AS w (event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version, outcome, topic, partition, position)
+ON CONFLICT (consumer_group, event_id) DO UPDATE SET duplicates = c.duplicates + 1, last_duplicate_at = clock_timestamp()
+RETURNING event_id, duplicates = 0`
+
+// MarkAll inserts the rows, or counts duplicates.
+func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
+	if len(consumed) == 0 {
+		return nil, failure("mark all", "", t.tx.usable())
+	}
+	n := len(consumed)
+	text := make([]string, 7*n)
+	take := func() []string {
+		part := text[:n]
+		text = text[n:]
+		return part
+	}
+	ids, types, tenants, kinds, aggregates, outcomes, topics := take(), take(), take(), take(), take(), take(), take()
+	versions, partitions, positions := make([]int64, n), make([]int32, n), make([]int64, n)
+	at := make(map[string]int, n)
+	for i := range consumed {
+		c := &consumed[i]
+		e := &c.Event
+		ids[i], types[i], tenants[i] = encodeText(e.ID), storable(e.Type), storable(e.TenantID)
+		kinds[i], aggregates[i], versions[i] = storable(e.AggregateType), storable(e.AggregateID), e.AggregateVersion
+		outcomes[i], topics[i], partitions[i], positions[i] = string(c.Outcome), c.Topic, c.Partition, c.Position
+		at[ids[i]] = i
+	}
+	rows, err := t.tx.Query(ctx, t.store.sql(markAllSQL), consumed[0].Group, ids, types, tenants, kinds, aggregates, versions,
+		outcomes, topics, partitions, positions)
+	if err != nil {
+		return nil, failure("mark all", "", err)
+	}
+	first := make([]bool, n)
+	var id string
+	var isFirst bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &isFirst}, func() error {
+		first[at[id]] = isFirst
+		return nil
+	})
+	if err != nil {
+		return nil, failure("mark all", "", t.tx.reason(err))
+	}
+	return first, nil
+}
+
+const unmarkSQL = `DELETE FROM {consumed} WHERE consumer_group = $1 AND event_id = ANY ($2::text[])`
+
+// Unmark takes back marks of this transaction.
+func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
+	ids := make([]string, len(eventIDs))
+	for i, id := range eventIDs {
+		ids[i] = encodeText(id)
+	}
+	_, err := t.tx.Exec(ctx, t.store.sql(unmarkSQL), group, ids)
+	return failure("unmark", "", err)
 }
 
 const isConsumedSQL = `SELECT EXISTS (SELECT FROM {consumed} WHERE consumer_group = $1 AND event_id = $2)`

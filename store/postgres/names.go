@@ -93,6 +93,7 @@ func newNames(n store.Names) (*names, error) {
 		{"held", "seq"},
 		{"held", "retry"},
 		{"held", "blocked"},
+		{"held", "waiting"},
 	} {
 		for _, table := range tables {
 			if table.placeholder == index.table {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"sync/atomic"
@@ -146,6 +147,14 @@ func (c *guardedConn) admit(ctx context.Context) error {
 		return nil
 	}
 	return c.commitAs(ctx, false)
+}
+
+// sound says why nothing of the open transaction would be accepted.
+func (c *guardedConn) sound() error {
+	if !c.open.Load() {
+		return sql.ErrTxDone
+	}
+	return c.admit(context.Background())
 }
 
 // join returns a context that also ends when the open transaction is aborted.

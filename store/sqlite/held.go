@@ -75,6 +75,7 @@ func scanHeld(rows *sql.Rows, err error) ([]store.Held, error) {
 		}
 		h.RetryIn = until(nextAttemptAt, now)
 		h.HeldAt = parseTime(heldAt)
+		h.HeldFor = max(parseTime(now).Sub(h.HeldAt), 0)
 		if lastFailedAt != "" {
 			h.LastFailedAt = parseTime(lastFailedAt)
 		}

@@ -25,7 +25,7 @@ SELECT b.topic, b.event_key, b.seq FROM blocked AS b
 WHERE NOT EXISTS (
   SELECT 1 FROM {held} AS h INDEXED BY {held_key}
   WHERE h.consumer_group = ?1 AND h.topic = b.topic AND h.event_key = b.event_key
-    AND (h.state IN ('RETRY', 'WAITING') OR (?2 AND h.state = 'DEAD')))
+    AND (h.state = 'RETRY' OR (?2 AND h.state = 'DEAD')))
 ORDER BY 3
 LIMIT ?3`
 

@@ -15,6 +15,7 @@ import (
 type inboxTx struct {
 	writing
 	conn   *sql.Conn
+	guard  *guardedConn
 	cancel context.CancelFunc
 	unhook func() bool // what ends the transaction with its context
 	saved  bool
@@ -29,13 +30,17 @@ func (s *Store) BeginInbox(ctx context.Context) (store.InboxTx[*sql.Tx], error) 
 	if err != nil {
 		return nil, s.failed("begin inbox", "", err)
 	}
+	var guard *guardedConn
+	if err := conn.Raw(func(c any) error { guard = c.(*guardedConn); return nil }); err != nil {
+		return nil, s.failed("begin inbox", "", errors.Join(err, conn.Close()))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	tx, err := conn.BeginTx(withAbort(ctx), nil)
 	if err != nil {
 		cancel()
 		return nil, s.failed("begin inbox", "", errors.Join(err, conn.Close()))
 	}
-	t := &inboxTx{writing: writing{s, tx}, conn: conn, cancel: cancel}
+	t := &inboxTx{writing: writing{s, tx}, conn: conn, guard: guard, cancel: cancel}
 	t.unhook = context.AfterFunc(ctx, func() { _ = t.finish() })
 	return t, nil
 }
@@ -102,6 +107,11 @@ func (t *inboxTx) RollbackTo(ctx context.Context) error {
 	return t.failed("rollback to savepoint", "", err)
 }
 
+// Sound asks the guard of the connection.
+func (t *inboxTx) Sound() error {
+	return t.failed("transaction", "", t.guard.sound())
+}
+
 // Commit ends the transaction.
 func (t *inboxTx) Commit(ctx context.Context) error {
 	t.mu.Lock()
@@ -140,6 +150,9 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING`
 UPDATE {consumed} SET duplicates = duplicates + 1, last_duplicate_at = {now}
 WHERE consumer_group = ?1 AND event_id = ?2`
 
+	unmarkSQL = `
+DELETE FROM {consumed} WHERE consumer_group = ?1 AND event_id = ?2`
+
 	isConsumedSQL = `
 SELECT EXISTS (SELECT 1 FROM {consumed} WHERE consumer_group = ?1 AND event_id = ?2)`
 )
@@ -156,6 +169,28 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bo
 		return false, t.failed("mark consumed", e.ID, err)
 	}
 	return inserted > 0, nil
+}
+
+// MarkAll marks the events one by one, which costs no trip here.
+func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
+	first := make([]bool, len(consumed))
+	for i := range consumed {
+		var err error
+		if first[i], err = t.MarkConsumed(ctx, consumed[i]); err != nil {
+			return nil, err
+		}
+	}
+	return first, nil
+}
+
+// Unmark takes back marks of this transaction.
+func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
+	for _, id := range eventIDs {
+		if _, err := t.exec(ctx, unmarkSQL, group, id); err != nil {
+			return t.failed("unmark", id, err)
+		}
+	}
+	return nil
 }
 
 // IsConsumed reports whether the group has consumed the id.

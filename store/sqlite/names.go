@@ -35,7 +35,7 @@ func newLexicon(names store.Names) lexicon {
 		{"receipt", names.Receipt, []string{"published"}},
 		{"archive", names.Archive, []string{"event_id"}},
 		{"consumed", names.Consumed, []string{"event", "age"}},
-		{"held", names.Held, []string{"key", "state"}},
+		{"held", names.Held, []string{"key", "state", "waiting"}},
 	} {
 		pairs = append(pairs, "{"+t.token+"}", quote(t.name))
 		for _, part := range t.parts {

@@ -135,7 +135,7 @@ func heldFields[TX any](t *testing.T, s *suite[TX]) {
 
 func wantHeld(t *testing.T, where string, got, want store.Held) {
 	t.Helper()
-	if got.Seq <= 0 || got.HeldAt.IsZero() || got.LastFailedAt.IsZero() || got.HeldAt.Location() != time.UTC {
+	if got.Seq <= 0 || got.HeldAt.IsZero() || got.HeldFor < 0 || got.LastFailedAt.IsZero() || got.HeldAt.Location() != time.UTC {
 		t.Errorf("%s: seq %d, held at %v, failed at %v", where, got.Seq, got.HeldAt, got.LastFailedAt)
 	}
 	if got.RetryIn <= 0 || got.RetryIn > want.RetryIn {
@@ -146,7 +146,7 @@ func wantHeld(t *testing.T, where string, got, want store.Held) {
 	}) {
 		t.Errorf("%s: record: got %q, want %q", where, got.Record, want.Record)
 	}
-	got.Seq, got.HeldAt, got.LastFailedAt, got.RetryIn = want.Seq, want.HeldAt, want.LastFailedAt, want.RetryIn
+	got.Seq, got.HeldAt, got.HeldFor, got.LastFailedAt, got.RetryIn = want.Seq, want.HeldAt, want.HeldFor, want.LastFailedAt, want.RetryIn
 	got.Record.Value, got.Record.Headers = want.Record.Value, want.Record.Headers
 	got.Event.OccurredAt = want.Event.OccurredAt
 	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
@@ -446,14 +446,14 @@ func heldReleasable[TX any](t *testing.T, s *suite[TX]) {
 		}
 		return keys
 	}
-	if got, want := releasable(true, 10), []string{"blocker gone", "due", "due beside waiting"}; !slices.Equal(got, want) {
+	if got, want := releasable(true, 10), []string{"blocker gone", "waiting", "due", "due beside waiting"}; !slices.Equal(got, want) {
 		t.Errorf("dead blocks: got %q, want %q", got, want)
 	}
-	if got, want := releasable(false, 10), []string{"blocker gone", "dead", "due", "due beside waiting"}; !slices.Equal(got, want) {
+	if got, want := releasable(false, 10), []string{"blocker gone", "waiting", "dead", "due", "due beside waiting"}; !slices.Equal(got, want) {
 		t.Errorf("dead does not block: got %q, want %q", got, want)
 	}
-	if got, want := releasable(false, 2), []string{"blocker gone", "dead"}; !slices.Equal(got, want) {
-		t.Errorf("limit 2: got %q, want %q", got, want)
+	if got, want := releasable(false, 3), []string{"blocker gone", "waiting", "dead"}; !slices.Equal(got, want) {
+		t.Errorf("limit 3: got %q, want %q", got, want)
 	}
 	s.hold(t, retry("16", "soon", short))
 	eventually(t, "the retry falls due", func() bool { return slices.Contains(releasable(true, 10), "soon") })

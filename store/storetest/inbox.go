@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 func inboxCases[TX any]() []testCase[TX] {
 	return []testCase[TX]{
 		{"the first mark wins, later ones are counted", inboxMark[TX]},
+		{"many are marked at once, and marks are taken back", inboxMarkAll[TX]},
 		{"a rollback forgets the mark", inboxRollback[TX]},
 		{"groups and ids do not meet", inboxGroups[TX]},
 		{"asking may count", inboxAsk[TX]},
@@ -128,6 +130,49 @@ func inboxMark[TX any](t *testing.T, s *suite[TX]) {
 		t.Error("two marks in one transaction: want the first to be first, and it alone")
 	}
 	s.commitInbox(t, tx)
+}
+
+func inboxMarkAll[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	s.consume(t, delivered("2"))
+	tx := s.beginInbox(t)
+	mark(t, tx, "3")
+	events := []store.Consumed{delivered("4"), delivered("3"), delivered("2"), delivered("it's ü \x00\xff")}
+	events[0].Outcome, events[0].Event.TenantID, events[0].Event.AggregateType = store.Stale, "t", "order"
+	events[0].Event.AggregateID, events[0].Event.AggregateVersion = "o", 7
+	events[0].Topic, events[0].Partition, events[0].Position = "orders", 3, 1<<40
+	first, err := tx.MarkAll(t.Context(), events)
+	if want := []bool{true, false, false, true}; err != nil || !slices.Equal(first, want) {
+		t.Errorf("first: got %v, %v, want %v", first, err, want)
+	}
+	if first, err := tx.MarkAll(t.Context(), nil); err != nil || len(first) != 0 {
+		t.Errorf("mark none: got %v, %v", first, err)
+	}
+	if first, err := tx.MarkAll(t.Context(), []store.Consumed{delivered("5"), delivered("6")}); err != nil || !first[0] || !first[1] {
+		t.Errorf("two that are new: got %v, %v", first, err)
+	}
+	if err := tx.Unmark(t.Context(), group, []string{"6", events[3].Event.ID}); err != nil {
+		t.Errorf("unmark: %v", err)
+	}
+	if !mark(t, tx, "6") {
+		t.Error("a mark that was taken back is there")
+	}
+	if err := tx.Unmark(t.Context(), group, []string{"6"}); err != nil {
+		t.Errorf("unmark: %v", err)
+	}
+	s.commitInbox(t, tx)
+	s.wantConsumed(t, true, "2", "3", "4", "5")
+	s.wantConsumed(t, false, "6", events[3].Event.ID)
+	for id, want := range map[string]int64{"2": 1, "3": 1, "4": 0} {
+		if got := s.consumedBy(t, id)[0].Duplicates; got != want {
+			t.Errorf("duplicates of %s: got %d, want %d", id, got, want)
+		}
+	}
+	got := s.consumedBy(t, "4")[0]
+	got.ConsumedAt = time.Time{}
+	if !reflect.DeepEqual(got, events[0]) {
+		t.Errorf("got %+v, want %+v", got, events[0])
+	}
 }
 
 func inboxRollback[TX any](t *testing.T, s *suite[TX]) {
@@ -262,8 +307,17 @@ func inboxFailedStatement[TX any](t *testing.T, s *suite[TX]) {
 	if err := s.Exec(t.Context(), tx.Handle(), Statement{Event: bad}); err == nil {
 		t.Fatal("the statement did not fail: the case proves nothing")
 	}
+	// Either the transaction says that it is no longer sound, or it goes on.
+	if sound := tx.Sound(); sound == nil {
+		mark(t, tx, "more")
+	} else if _, err := tx.MarkConsumed(t.Context(), delivered("more")); err == nil {
+		t.Errorf("not sound, %v, and a statement succeeded", sound)
+	}
 	if err := tx.RollbackTo(t.Context()); err != nil {
 		t.Fatalf("rollback to savepoint after a failed statement: %v", err)
+	}
+	if err := tx.Sound(); err != nil {
+		t.Errorf("after the rollback to the savepoint: %v", err)
 	}
 	mark(t, tx, "3")
 	s.commitInbox(t, tx)

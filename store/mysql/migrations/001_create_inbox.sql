@@ -72,7 +72,8 @@ CREATE TABLE IF NOT EXISTS {held} (
     dlt_sent_at       datetime(6) NULL,
     UNIQUE KEY event_id (consumer_group, event_id),
     KEY event_key (consumer_group, topic, event_key, seq),
-    KEY state (consumer_group, state, next_attempt_at)
+    KEY state (consumer_group, state, next_attempt_at),
+    KEY aggregate (consumer_group, aggregate_id, aggregate_version)
 ) {options};
 
 -- Who reads which partition, how the reader before stopped, and the event that

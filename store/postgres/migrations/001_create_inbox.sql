@@ -77,6 +77,8 @@ CREATE INDEX IF NOT EXISTS {held_key} ON {held} (consumer_group, topic, event_ke
 CREATE INDEX IF NOT EXISTS {held_seq} ON {held} (consumer_group, (seq + 0));
 CREATE INDEX IF NOT EXISTS {held_retry} ON {held} (consumer_group, next_attempt_at) WHERE state = 'RETRY';
 CREATE INDEX IF NOT EXISTS {held_blocked} ON {held} (consumer_group, seq) WHERE state = 'BLOCKED';
+CREATE INDEX IF NOT EXISTS {held_waiting} ON {held} (consumer_group, tenant_id, aggregate_type, aggregate_id, aggregate_version)
+    WHERE state = 'WAITING';
 
 -- Who reads which partition, how the reader before stopped, and the event that
 -- was being handled alone.

@@ -66,6 +66,8 @@ CREATE TABLE IF NOT EXISTS {held} (
 
 CREATE INDEX IF NOT EXISTS {held_key} ON {held} (consumer_group, topic, event_key, seq);
 CREATE INDEX IF NOT EXISTS {held_state} ON {held} (consumer_group, state, next_attempt_at);
+CREATE INDEX IF NOT EXISTS {held_waiting} ON {held} (consumer_group, tenant_id, aggregate_type, aggregate_id, aggregate_version)
+  WHERE state = 'WAITING';
 
 -- Who reads which partition, how the reader before stopped, and the event that
 -- was being handled alone.
