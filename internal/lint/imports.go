@@ -37,6 +37,8 @@ var law = []ring{
 	{"store/...", []string{"", "store", "store/...", "internal/..."}, "an adapter knows the vocabulary and its own contract: what two adapters share belongs into the contract or its suite"},
 	{"broker/...", []string{"", "broker", "broker/...", "internal/..."}, "an adapter knows the vocabulary and its own contract: what two adapters share belongs into the contract or its suite"},
 	{"cdc/...", []string{"", "cdc", "cdc/...", "internal/..."}, "an adapter knows the vocabulary and its own contract: what two adapters share belongs into the contract or its suite"},
+	{"schema", vocabulary, "a schema speaks of data and knows no part: let the caller join them"},
+	{"schema/...", vocabulary, "a schema speaks of data and knows no part: let the caller join them"},
 	{"outbox", contracts, "the writer knows contracts only: let the caller join the parts"},
 	{"relay", append(slices.Clone(contracts), "internal/..."), "relay, inbox and reconcile do not know each other: join them in ops or cmd"},
 	{"relay/relaytest", append(slices.Clone(doubles), "relay"), "the suite of the relay rests on contracts and fakes, so that any store can run it"},
