@@ -3,14 +3,16 @@ package lab
 
 import (
 	"context"
-	"database/sql"
 	_ "embed" // the world
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
-	_ "modernc.org/sqlite" // registers the driver
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+	_ "modernc.org/sqlite"             // registers the driver
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/checks"
@@ -21,7 +23,7 @@ import (
 var loansSQL string
 
 //go:embed check.yaml
-var loansCheck []byte
+var loansCheck string
 
 // The files that a lab leaves.
 const (
@@ -29,68 +31,131 @@ const (
 	CheckFile = "check.yaml"
 )
 
+// Arms are the three accounts that a lab compares.
+var Arms = []string{"write", "log", "read"}
+
 // Result is what a lab has found.
 type Result struct {
 	Runs    []*reconcile.Report `json:"runs"` // before and after the rebuild
 	Rebuilt int                 `json:"rebuilt_rows"`
 }
 
-// Loans builds the loans in a folder, reconciles them, rebuilds the read model
-// from the log, and reconciles again. Files of an earlier lab are replaced.
-func Loans(ctx context.Context, dir string) (*Result, error) {
-	fail := func(err error) (*Result, error) { return nil, &waybill.Error{Op: "lab", Key: "loans", Err: err} }
-	if err := buildLoans(ctx, dir); err != nil {
-		return fail(err)
-	}
-	file, err := checks.Load(filepath.Join(dir, CheckFile))
+// Options say where a lab is built and what it compares.
+type Options struct {
+	Dir   string   // for the files; those of an earlier lab are replaced
+	Keep  bool     // leave what was made on the server
+	Store string   // URL of a server; empty: a SQLite file in Dir
+	Arms  []string // of Arms, at least two; empty: all
+}
+
+// Lab is a world that has been built.
+type Lab struct {
+	site   *site
+	opened *checks.Opened
+	check  *reconcile.Check
+	keep   bool
+}
+
+// Loans builds the loans, reconciles them, rebuilds the read model from the
+// log, and reconciles again. Without both log and read model there is nothing to
+// rebuild, and one run.
+func Loans(ctx context.Context, options *Options) (result *Result, database string, err error) {
+	l, err := build(ctx, options)
 	if err != nil {
-		return fail(err)
+		return nil, "", &waybill.Error{Op: "lab", Key: "loans", Err: err}
 	}
-	check := file.Checks["loans"]
-	opened, err := file.Open(ctx, check, true)
+	defer func() { err = errors.Join(err, l.close(ctx)) }()
+	engine, err := l.engine(options.Arms)
 	if err != nil {
-		return fail(err)
+		return nil, "", err
 	}
-	defer opened.Close()
-	engine, err := reconcile.New(*check, opened.Databases, nil)
+	result, err = play(ctx, engine)
 	if err != nil {
-		return fail(err)
+		err = &waybill.Error{Op: "lab", Key: "loans", Err: err}
 	}
+	return result, l.site.database, err
+}
+
+func play(ctx context.Context, engine *reconcile.Engine) (*Result, error) {
 	before, err := engine.Run(ctx)
 	if err != nil {
-		return fail(err)
+		return nil, err
+	}
+	result := &Result{Runs: []*reconcile.Report{before}}
+	if engine.Check().Log == nil || engine.Check().Read == nil {
+		return result, nil
 	}
 	rebuilt, err := engine.Rebuild(ctx, nil)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if len(rebuilt.Refused) > 0 {
-		return fail(fmt.Errorf("the rebuild refused %+v", rebuilt.Refused))
+		return nil, fmt.Errorf("the rebuild refused %+v", rebuilt.Refused)
 	}
 	after, err := engine.Run(ctx)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	return &Result{Runs: []*reconcile.Report{before, after}, Rebuilt: rebuilt.Rows}, nil
+	result.Runs, result.Rebuilt = append(result.Runs, after), rebuilt.Rows
+	return result, nil
 }
 
-func buildLoans(ctx context.Context, dir string) (err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// build makes the world and opens it.
+func build(ctx context.Context, options *Options) (l *Lab, err error) {
+	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
+		return nil, err
 	}
-	name := filepath.Join(dir, LoansFile)
-	for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
-		if err := os.Remove(name + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+	l = &Lab{keep: options.Keep}
+	if l.site, err = newSite(ctx, options.Dir, options.Store); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.site.leave(ctx))
+		}
+	}()
+	if err := execute(ctx, l.site.open, l.site.statements(loansSQL)...); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(options.Dir, CheckFile)
+	if err := os.WriteFile(name, []byte(strings.Replace(loansCheck, "{database}", l.site.entry(), 1)), 0o644); err != nil {
+		return nil, err
+	}
+	if l.site.dsn != "" {
+		if err := os.WriteFile(filepath.Join(options.Dir, dsnFile), []byte(l.site.dsn+"\n"), 0o600); err != nil {
+			return nil, err
 		}
 	}
-	db, err := sql.Open("sqlite", name)
+	file, err := checks.Load(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := db.ExecContext(ctx, loansSQL); err != nil {
-		return err
+	l.check = file.Checks["loans"]
+	l.opened, err = file.Open(ctx, l.check, true)
+	return l, err
+}
+
+func (l *Lab) close(ctx context.Context) error {
+	l.opened.Close()
+	if l.keep {
+		return nil
 	}
-	return os.WriteFile(filepath.Join(dir, CheckFile), loansCheck, 0o644)
+	return l.site.leave(ctx)
+}
+
+// engine compares the arms named, or all.
+func (l *Lab) engine(arms []string) (*reconcile.Engine, error) {
+	check := *l.check
+	if len(arms) > 0 {
+		if !slices.Contains(arms, "write") {
+			check.Write = nil
+		}
+		if !slices.Contains(arms, "log") {
+			check.Log = nil
+		}
+		if !slices.Contains(arms, "read") {
+			check.Read = nil
+		}
+	}
+	return reconcile.New(check, l.opened.Databases, nil)
 }
