@@ -51,7 +51,12 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 		{"Leases", testLeases[TX]},
 		{"Stopping", testStopping[TX]},
 	} {
-		t.Run(group.name, func(t *testing.T) { group.run(t, h) })
+		t.Run(group.name, func(t *testing.T) {
+			if h.Bubble == nil {
+				t.Parallel()
+			}
+			group.run(t, h)
+		})
 	}
 }
 

@@ -125,7 +125,7 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 	})
 
 	each(t, h, "a read-only database stops the sending", func(e *env[TX]) {
-		run := e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = time.Minute, 20*time.Second })
+		run := e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = 12*time.Second, 4*time.Second })
 		e.until("lanes", func() bool { return run.get(&run.lanes) == store.Lanes })
 		e.pause(1500 * time.Millisecond) // an idle spell: the last proof is old
 		e.store.away(true, "apply", "renew", "claim")

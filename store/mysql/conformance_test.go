@@ -20,6 +20,7 @@ func TestModel(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) {
 		for _, seed := range []uint64{1, 2, 3} {
 			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+				t.Parallel()
 				storetest.RunModel(t, storetest.Memory(), s.harness(), seed, steps)
 			})
 		}

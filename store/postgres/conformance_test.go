@@ -12,31 +12,28 @@ import (
 
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
 
-func TestConformanceOnPostgres18(t *testing.T) {
-	onPostgres18(t, func(t *testing.T) { storetest.Run(t, harness()) })
+// Behind a pooler in transaction mode there are no prepared statements. There are
+// two ways to do without them, each tried on one of the servers; with them, the
+// suite of the relay is run on PostgreSQL 18.
+func TestConformanceWithoutPreparedStatements(t *testing.T) {
+	storetest.Run(t, unprepared("simple_protocol"))
 }
 
-// Behind a pooler in transaction mode there are no prepared statements.
-func TestConformanceWithoutPreparedStatements(t *testing.T) {
-	for _, mode := range []string{"exec", "simple_protocol"} {
-		t.Run(mode, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("the suite twice more is long")
-			}
-			h := harness()
-			h.Open = func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
-				dsn := freshSchema
-				switch {
-				case options.Names.Schema != "":
-					dsn = freshDatabase
-				case !options.Bare && options.Names == (store.Names{}):
-					dsn = func(t testing.TB, _ ...string) string { return usedSchema(t) }
-				}
-				return subject(openStore(t, dsn(t)+"&default_query_exec_mode="+mode, options), options)
-			}
-			storetest.Run(t, h)
-		})
-	}
+func TestConformanceOnPostgres18(t *testing.T) {
+	onPostgres18(t, func(t *testing.T) { storetest.Run(t, unprepared("exec")) })
+}
+
+func unprepared(mode string) storetest.Harness[pgx.Tx] {
+	return storetest.Harness[pgx.Tx]{Open: func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
+		dsn := freshSchema
+		switch {
+		case options.Names.Schema != "":
+			dsn = freshDatabase
+		case !options.Bare && options.Names == (store.Names{}):
+			dsn = func(t testing.TB, _ ...string) string { return usedSchema(t) }
+		}
+		return subject(openStore(t, dsn(t)+"&default_query_exec_mode="+mode, options), options)
+	}}
 }
 
 // Random operations have the same answers as the store in memory.
@@ -47,6 +44,7 @@ func TestModel(t *testing.T) {
 	}
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
 			storetest.RunModel(t, storetest.Memory(), harness(), seed, steps)
 		})
 	}

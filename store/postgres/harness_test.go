@@ -31,6 +31,7 @@ func harness() storetest.Harness[pgx.Tx] {
 
 func subject(st *postgres.Store, options storetest.Options) *storetest.Subject[pgx.Tx] {
 	names := options.Names.WithDefaults()
+	var once sync.Once // the first plan of the case is asked for when the tables are filled
 	return &storetest.Subject[pgx.Tx]{
 		Outbox:   st,
 		Appender: st,
@@ -46,7 +47,11 @@ func subject(st *postgres.Store, options storetest.Options) *storetest.Subject[p
 			_, err := st.Pool().Exec(ctx, "UPDATE "+table(names.Schema, names.Meta)+" SET value = $1::integer::text WHERE key = 'schema_version'", version)
 			return err
 		},
-		Explain: func(ctx context.Context, statement storetest.HotStatement) (storetest.Plan, error) {
+		Explain: func(ctx context.Context, statement storetest.HotStatement) (plan storetest.Plan, err error) {
+			once.Do(func() { err = analyze(ctx, st) })
+			if err != nil {
+				return storetest.Plan{}, err
+			}
 			return explain(ctx, st, statement)
 		},
 	}
@@ -134,12 +139,8 @@ DELETE FROM consumer_reader; DELETE FROM consumer_member; UPDATE waybill_meta SE
 // empty: they are made once and used by one test after the other.
 func usedSchema(t testing.TB) string {
 	t.Helper()
-	idleMu.Lock()
-	defer idleMu.Unlock()
-	var dsn string
-	if n := len(idle); n > 0 {
-		dsn, idle = idle[n-1], idle[:n-1]
-	} else {
+	dsn := idleSchema()
+	if dsn == "" {
 		dsn = newSchema(t)
 	}
 	t.Cleanup(func() {
@@ -151,6 +152,15 @@ func usedSchema(t testing.TB) string {
 		defer idleMu.Unlock()
 		idle = append(idle, dsn)
 	})
+	return dsn
+}
+
+func idleSchema() (dsn string) {
+	idleMu.Lock()
+	defer idleMu.Unlock()
+	if n := len(idle); n > 0 {
+		dsn, idle = idle[n-1], idle[:n-1]
+	}
 	return dsn
 }
 

@@ -12,7 +12,8 @@ import (
 // that its appender takes and that its consumer's handlers see.
 type Harness[TX any] struct {
 	// Open opens the store over an empty database of the case's own, with the
-	// tables as the options say, and closes it at the end of the test.
+	// tables as the options say, and closes it at the end of the test. It is
+	// called from several goroutines.
 	Open func(t testing.TB, options Options) *Subject[TX]
 	// Exceptions are what the database cannot do.
 	Exceptions Exceptions
@@ -68,7 +69,9 @@ type Exceptions struct {
 	Reuse string
 }
 
-// Run runs all cases, and then [RunModel] against [Memory] with a few seeds.
+// Run runs all cases, and then [RunModel] against [Memory] with a few seeds. The
+// cases spend their time waiting for the database, so they run side by side, as
+// many as go test's flag -parallel allows.
 func Run[TX any](t *testing.T, h Harness[TX]) {
 	for _, mode := range []struct {
 		name    string
@@ -99,8 +102,10 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"explain", explainCases[TX]()},
 			} {
 				t.Run(role.name, func(t *testing.T) {
+					t.Parallel()
 					for _, c := range role.cases {
 						t.Run(c.name, func(t *testing.T) {
+							t.Parallel()
 							c.run(t, &suite[TX]{harness: h, options: mode.options})
 						})
 					}
@@ -110,7 +115,10 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 	}
 	t.Run("model", func(t *testing.T) {
 		for _, seed := range []uint64{1, 2, 3} {
-			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { RunModel(t, Memory(), h, seed, 100) })
+			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+				t.Parallel()
+				RunModel(t, Memory(), h, seed, 100)
+			})
 		}
 	})
 }

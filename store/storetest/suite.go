@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,11 +32,15 @@ func (s *suite[TX]) openWith(t testing.TB, options Options) {
 	s.guard = store.Guard{}
 }
 
+// made counts the events of all cases, so that no id comes twice: where a case
+// before has deleted one, a database may make the insert of the same id wait.
+var made atomic.Int64
+
 // event returns a valid event with a key of the caller's.
 func (s *suite[TX]) event(key string) waybill.Event {
 	s.last++
 	e := waybill.Event{
-		ID:               fmt.Sprintf("event-%04d", s.last),
+		ID:               fmt.Sprintf("event-%06d", made.Add(1)),
 		Type:             "OrderPaid",
 		Topic:            "orders",
 		AggregateType:    "order",
