@@ -29,6 +29,7 @@ type cli struct {
 	Cleanup cleanupCmd `cmd:"" help:"Remove settled events that are old enough, once."`
 	Doctor  doctorCmd  `cmd:"" help:"Look for what does not heal by itself, and say what to do."`
 	Audit   auditCmd   `cmd:"" help:"Show who did what, and why."`
+	Schema  schemaCmd  `cmd:"" help:"Find what a change of a schema breaks."`
 	Shown   configCmd  `cmd:"" name:"config" help:"Show the settings in force, without their secrets."`
 	Lab     labCmd     `cmd:"" help:"Build a small world with known faults and reconcile it."`
 	Bench   benchCmd   `cmd:"" help:"Measure this machine with servers of yours, in a database of its own."`

@@ -35,17 +35,17 @@ var answers = []struct {
 	{"doctor", ops.Diagnosis{}},
 	{"audit list", auditPage{}},
 	{"config", configView{}},
+	{"schema check", schemaChecked{}},
 	{"GET /healthz of serve", healthView{}},
 	{"reconcile run", reconciled{}},
 	{"reconcile explain", reconcile.Story{}},
 	{"reconcile rebuild", reconcile.Rebuilt{}},
 	{"lab loans", lab.Result{}},
-	{"lab pairs", lab.Pairs{}},
 	{"bench relay", bench.RelayReport{}},
 }
 
 func TestJSONReference(t *testing.T) {
-	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay", "../../reconcile", "internal/lab", "internal/bench"), done: make(map[reflect.Type]bool)}
+	r := jsonReference{comments: fieldComments(t, ".", "../../ops", "../../relay", "../../reconcile", "../../schema", "internal/lab", "internal/bench"), done: make(map[reflect.Type]bool)}
 	r.text.WriteString("# JSON of the commands\n\nThis page is generated from the types (`make docs`).\n\n")
 	r.text.WriteString("Fields keep their names and meanings. New ones may come, so readers must pass over what they do not know. " +
 		"Times are RFC 3339 in UTC; ages and pauses are seconds. A field marked *may be absent* is left out where it is empty; lists are never null. " +
