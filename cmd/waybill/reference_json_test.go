@@ -41,6 +41,7 @@ var answers = []struct {
 	{"reconcile explain", reconcile.Story{}},
 	{"reconcile rebuild", reconcile.Rebuilt{}},
 	{"lab loans", lab.Result{}},
+	{"lab pairs", lab.Pairs{}},
 	{"bench relay", bench.RelayReport{}},
 }
 
