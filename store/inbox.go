@@ -57,10 +57,16 @@ type Held struct {
 	LastErr   string
 	Stack     string         // of the last panic, bounded
 	Record    waybill.Record // as received
+	// Forced lets it be applied though its version is known to be stale: a
+	// person wants it. UpdateHeld writes it.
+	Forced bool
 	// Read only:
-	HeldAt       time.Time
-	HeldFor      time.Duration // since HeldAt, by the database's clock
-	LastFailedAt time.Time     // zero when it never failed
+	HeldAt         time.Time
+	HeldFor        time.Duration // since HeldAt, by the database's clock
+	FirstFailedAt  time.Time     // zero when it never failed
+	LastFailedAt   time.Time     // zero when it never failed
+	DeadLetterAt   time.Time     // when its dead letter was confirmed, or zero
+	DeadLetterNote string        // why it has none, and will have none
 }
 
 // HeldKeyRef names a key of a group that has held events.
@@ -91,6 +97,8 @@ type InboxTx[TX any] interface {
 	ConsumedTx
 	ProgressTx
 	HeldTx
+	EffectTx
+	HorizonTx
 	AuditTx
 }
 
@@ -139,8 +147,9 @@ type HeldTx interface {
 	// Hold inserts a held event and reports true, or false when the id is held
 	// already.
 	Hold(ctx context.Context, held Held) (inserted bool, err error)
-	// UpdateHeld writes State, Attempts, RetryIn, LastErr, Stack, and FirstErr
-	// where that is empty. It reports whether the row exists.
+	// UpdateHeld writes State, Attempts, RetryIn, LastErr, Stack, Forced, and
+	// FirstErr where that is empty. A State other than DEAD forgets the dead letter.
+	// It reports whether the row exists.
 	UpdateHeld(ctx context.Context, held Held) (bool, error)
 	// DeleteHeld removes the row and reports whether it existed.
 	DeleteHeld(ctx context.Context, group, eventID string) (bool, error)

@@ -19,6 +19,8 @@ type Names struct {
 	Held     string // held_event
 	Reader   string // consumer_reader
 	Member   string // consumer_member
+	Effect   string // effect_call
+	Horizon  string // consumer_horizon
 }
 
 // WithDefaults returns the names with the empty ones filled in.
@@ -42,6 +44,8 @@ func (n Names) WithDefaults() Names {
 		{&n.Held, "held_event"},
 		{&n.Reader, "consumer_reader"},
 		{&n.Member, "consumer_member"},
+		{&n.Effect, "effect_call"},
+		{&n.Horizon, "consumer_horizon"},
 	} {
 		if *f.field == "" {
 			*f.field = f.name

@@ -91,6 +91,8 @@ type Cleaner interface {
 	// retention and which have no queue row. It returns how many it removed.
 	Cleanup(ctx context.Context, request CleanupRequest) (int, error)
 	// CleanupConsumed removes consumed_event rows of a group older than the
-	// retention, never the newest of their partition; it returns how many.
+	// retention, with their effect calls, never the newest of their partition; it
+	// returns how many. In the same transaction it moves the group's horizon to
+	// the time before which it removes, having waited for those that read it.
 	CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error)
 }

@@ -16,5 +16,7 @@ type Consumer[TX any] interface {
 	Schema
 	Inbox[TX]
 	HeldReader
+	Effects
+	DeadLetters
 	Readers
 }

@@ -48,7 +48,15 @@ func (s *Store) Cleanup(ctx context.Context, request store.CleanupRequest) (int,
 // CleanupConsumed removes old rows of consumed_event.
 func (s *Store) CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error) {
 	var removed int
-	err := s.call(ctx, "cleanup consumed", func() error {
+	waiting, err := s.begin(ctx, "cleanup consumed")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = waiting.Rollback(ctx) }()
+	if _, err := waiting.lock(ctx, lockKey{"horizon", group, "", ""}); err != nil {
+		return 0, failure("cleanup consumed", group, err)
+	}
+	err = s.call(ctx, "cleanup consumed", func() error {
 		if err := s.needInbox(); err != nil {
 			return err
 		}
@@ -73,7 +81,15 @@ func (s *Store) CleanupConsumed(ctx context.Context, group string, retention tim
 				continue
 			}
 			delete(s.inbox.consumed, key)
+			for effect := range s.inbox.effects {
+				if effect.group == group && effect.eventID == key.eventID {
+					delete(s.inbox.effects, effect)
+				}
+			}
 			removed++
+		}
+		if cut := now.Add(-retention); removed > 0 && cut.After(s.inbox.horizons[group]) {
+			s.inbox.horizons[group] = cut
 		}
 		return nil
 	})

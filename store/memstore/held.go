@@ -104,7 +104,7 @@ func (tx inboxTx) Hold(ctx context.Context, held store.Held) (inserted bool, err
 		row.held.Record = cloneRecord(held.Record)
 		row.held.HeldAt = now
 		if held.Attempts > 0 || held.LastErr != "" {
-			row.held.LastFailedAt = now
+			row.held.FirstFailedAt, row.held.LastFailedAt = now, now
 		}
 		if held.FirstErr == "" {
 			row.held.FirstErr = held.LastErr
@@ -130,8 +130,14 @@ func (tx inboxTx) UpdateHeld(ctx context.Context, held store.Held) (found bool, 
 		now := tx.store.now()
 		if held.Attempts > row.held.Attempts || held.LastErr != row.held.LastErr {
 			row.held.LastFailedAt = now
+			if row.held.FirstFailedAt.IsZero() {
+				row.held.FirstFailedAt = now
+			}
 		}
-		row.held.State, row.held.Attempts = held.State, held.Attempts
+		row.held.State, row.held.Attempts, row.held.Forced = held.State, held.Attempts, held.Forced
+		if held.State != store.HeldDead {
+			row.held.DeadLetterAt, row.held.DeadLetterNote = time.Time{}, ""
+		}
 		row.held.LastErr, row.held.Stack = held.LastErr, held.Stack
 		if row.held.FirstErr == "" {
 			row.held.FirstErr = held.FirstErr

@@ -21,6 +21,8 @@ type inboxTables struct {
 	lastSeq  int64
 	readers  map[store.ReaderKey]readerRow
 	members  map[memberKey]time.Time // expiry
+	effects  map[effectKey]effectRow
+	horizons map[string]time.Time // by group
 }
 
 func (i *inboxTables) init() {
@@ -30,6 +32,8 @@ func (i *inboxTables) init() {
 	i.byKey = make(map[groupKey]map[string]struct{})
 	i.readers = make(map[store.ReaderKey]readerRow)
 	i.members = make(map[memberKey]time.Time)
+	i.effects = make(map[effectKey]effectRow)
+	i.horizons = make(map[string]time.Time)
 }
 
 type inboxTx struct{ *Tx }

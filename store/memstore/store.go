@@ -93,7 +93,7 @@ func ReadOnly(op string) error {
 	switch op {
 	case "begin", "fetch", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "counts", "find",
 		"orphans", "audit", "existing", "begin inbox", "keys held", "held of key", "releasable keys", "next retry", "list held",
-		"count held", "find consumed", "groups", "list readers", "read meta", "get":
+		"count held", "find consumed", "groups", "list readers", "read meta", "get", "effects of", "list effects", "unsent dead", "horizon":
 		return nil
 	}
 	return ErrReadOnly

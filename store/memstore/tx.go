@@ -33,8 +33,9 @@ type writes struct {
 	events   map[string]eventRow
 	consumed map[consumedKey]consumedRow
 	progress map[progressKey]store.Progress
-	held     map[heldKey]*heldRow // nil: deleted
-	data     map[dataKey]*string  // nil: deleted
+	held     map[heldKey]*heldRow     // nil: deleted
+	effects  map[effectKey]*effectRow // nil: deleted
+	data     map[dataKey]*string      // nil: deleted
 	audit    []store.AuditEntry
 }
 
@@ -44,7 +45,7 @@ type savepoint struct {
 }
 
 func (w *writes) clone() writes {
-	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.progress), maps.Clone(w.held), maps.Clone(w.data), slices.Clone(w.audit)}
+	return writes{maps.Clone(w.events), maps.Clone(w.consumed), maps.Clone(w.progress), maps.Clone(w.held), maps.Clone(w.effects), maps.Clone(w.data), slices.Clone(w.audit)}
 }
 
 // Begin starts a transaction. It ends, rolled back, with ctx.
@@ -66,6 +67,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 			consumed: make(map[consumedKey]consumedRow),
 			progress: make(map[progressKey]store.Progress),
 			held:     make(map[heldKey]*heldRow),
+			effects:  make(map[effectKey]*effectRow),
 			data:     make(map[dataKey]*string),
 		},
 	}
@@ -178,6 +180,13 @@ func (s *Store) applyWrites(w *writes) {
 	maps.Copy(s.inbox.progress, w.progress)
 	for key, row := range w.held {
 		s.inbox.setHeld(key, row)
+	}
+	for key, row := range w.effects {
+		if row == nil {
+			delete(s.inbox.effects, key)
+		} else {
+			s.inbox.effects[key] = *row
+		}
 	}
 	s.outbox.audit = append(s.outbox.audit, w.audit...)
 	for key, value := range w.data {

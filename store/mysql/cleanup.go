@@ -114,6 +114,9 @@ LIMIT ?`
 const deleteConsumedSQL = `
 DELETE c FROM ` + listedEventIDs + ` STRAIGHT_JOIN {consumed} c FORCE INDEX (PRIMARY) ON c.consumer_group = ? AND c.event_id = w.event_id COLLATE {collation}`
 
+const deleteEffectsSQL = `
+DELETE c FROM ` + listedEventIDs + ` STRAIGHT_JOIN {effect} c FORCE INDEX (PRIMARY) ON c.consumer_group = ? AND c.event_id = w.event_id COLLATE {collation}`
+
 // CleanupConsumed removes old rows of consumed_event.
 func (s *Store) CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error) {
 	chosen, err := collect(ctx, s.pool(), scanOne[string], chooseConsumedSQL, group, micros(retention), atMost(limit))
@@ -123,14 +126,24 @@ func (s *Store) CleanupConsumed(ctx context.Context, group string, retention tim
 	slices.Sort(chosen)
 	var removed int64
 	for part := range slices.Chunk(chosen, defaultCleanup) {
-		err := retry(ctx, func() error {
-			n, err := s.pool().exec(ctx, deleteConsumedSQL, list(part), group)
-			removed += n
+		var n int64
+		err := s.inTx(ctx, func(tx ownTx) (err error) {
+			if err = tx.lockHorizon(ctx, group); err != nil {
+				return err
+			}
+			if n, err = tx.exec(ctx, deleteConsumedSQL, list(part), group); err != nil || n == 0 {
+				return err
+			}
+			if _, err = tx.exec(ctx, deleteEffectsSQL, list(part), group); err != nil {
+				return err
+			}
+			_, err = tx.exec(ctx, moveHorizonSQL, micros(retention), group)
 			return err
 		})
 		if err != nil {
 			return int(removed), failure("cleanup consumed", group, err)
 		}
+		removed += n
 	}
 	return int(removed), nil
 }

@@ -21,6 +21,7 @@ const (
 	codeNoDatabaseRight    = 1044
 	codeWrongPassword      = 1045
 	codeNoDatabase         = 1049
+	codeColumnExists       = 1060
 	codeDuplicate          = 1062
 	codeTableFull          = 1114
 	codeNoRight            = 1142

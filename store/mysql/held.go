@@ -56,7 +56,8 @@ func (t *inboxTx) LockKey(ctx context.Context, group string, key store.HeldKeyRe
 
 const heldColumns = "consumer_group, event_id, seq, topic, event_key, `partition`, position, event_type, tenant_id, aggregate_type," + `
        aggregate_id, COALESCE(aggregate_version, 0), state, attempts, next_attempt_at, last_failed_at, first_error, last_error, stack,
-       record_id, record_topic, record_key, record_value, record_headers, held_at, UTC_TIMESTAMP(6)`
+       record_id, record_topic, record_key, record_value, record_headers, held_at, first_failed_at, forced, dlt_sent_at, dlt_note,
+       UTC_TIMESTAMP(6)`
 
 const heldOfKeySQL = `
 SELECT ` + heldColumns + `
@@ -111,7 +112,10 @@ UPDATE {held} SET
     next_attempt_at = IF(?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, NULL),
     first_error = IF(first_error <> '', first_error, ?),
     last_error = ?,
-    stack = ?
+    stack = ?,
+    forced = ?,
+    dlt_sent_at = IF(state = 'DEAD', dlt_sent_at, NULL),
+    dlt_note = IF(state = 'DEAD', dlt_note, '')
 WHERE seq = ?`
 
 const heldSeqSQL = `SELECT seq FROM {held} WHERE consumer_group = ? AND event_id = ? FOR UPDATE`
@@ -131,7 +135,7 @@ func (t *inboxTx) UpdateHeld(ctx context.Context, h store.Held) (bool, error) {
 		firstErr = lastErr
 	}
 	_, err = t.exec(ctx, updateHeldSQL, h.Attempts, lastErr, h.Attempts, lastErr, string(h.State), h.Attempts,
-		h.State == store.HeldRetry, micros(h.RetryIn), firstErr, lastErr, fit(h.Stack, maxStackBytes), seq)
+		h.State == store.HeldRetry, micros(h.RetryIn), firstErr, lastErr, fit(h.Stack, maxStackBytes), h.Forced, seq)
 	return err == nil, t.failed("update held", h.Event.ID, err)
 }
 
@@ -145,15 +149,16 @@ func (t *inboxTx) DeleteHeld(ctx context.Context, group, eventID string) (bool, 
 
 func scanHeld(rows *sql.Rows) (store.Held, error) {
 	var h store.Held
-	var retryAt, failedAt, heldAt, now moment
+	var retryAt, failedAt, firstFailedAt, heldAt, sentAt, now moment
 	var recordKey, headers []byte
 	e, r := &h.Event, &h.Record
 	if err := rows.Scan(&h.Group, &e.ID, &h.Seq, &h.Topic, &h.Key, &h.Partition, &h.Position, &e.Type, &e.TenantID, &e.AggregateType,
 		&e.AggregateID, &e.AggregateVersion, &h.State, &h.Attempts, &retryAt, &failedAt, &h.FirstErr, &h.LastErr, &h.Stack,
-		&r.EventID, &r.Topic, &recordKey, &r.Value, &headers, &heldAt, &now); err != nil {
+		&r.EventID, &r.Topic, &recordKey, &r.Value, &headers, &heldAt, &firstFailedAt, &h.Forced, &sentAt, &h.DeadLetterNote, &now); err != nil {
 		return h, err
 	}
 	e.ID, h.Key, h.HeldAt, h.LastFailedAt = decodeText(e.ID), decodeText(h.Key), heldAt.Time, failedAt.Time
+	h.FirstFailedAt, h.DeadLetterAt = firstFailedAt.Time, sentAt.Time
 	r.EventID, r.Topic, r.Key = decodeText(r.EventID), decodeText(r.Topic), string(recordKey)
 	h.HeldFor = max(now.Sub(heldAt.Time), 0)
 	if !retryAt.IsZero() {

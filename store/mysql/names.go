@@ -96,6 +96,8 @@ func newNames(n store.Names, d dialect) (*names, error) {
 		{"held", n.Held},
 		{"reader", n.Reader},
 		{"member", n.Member},
+		{"effect", n.Effect},
+		{"horizon", n.Horizon},
 	} {
 		if err := checkName(table.name); err != nil {
 			return nil, err

@@ -113,6 +113,9 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.Migra
 	run := func(statement string) error {
 		for attempt := 0; ; attempt++ {
 			_, err := conn.ExecContext(ctx, statement)
+			if codeOf(err) == codeColumnExists {
+				return nil // added by a migration that did not come to its end
+			}
 			if code := codeOf(err); err == nil || attempt == migrateAttempts || code != codeLockTimeout && code != codeDeadlock {
 				return err
 			}
@@ -178,19 +181,26 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 		addScript("migrations/000_create_meta.sql")
 	}
 	for _, side := range []struct {
-		skip      bool
-		key, file string
+		skip  bool
+		key   string
+		files [store.SchemaVersion]string // by version; empty where it changes nothing of this side
 	}{
-		{options.SkipOutbox, metaOutbox, "create_outbox"},
-		{options.SkipInbox, metaInbox, "create_inbox"},
+		{options.SkipOutbox, metaOutbox, [...]string{"create_outbox", ""}},
+		{options.SkipInbox, metaInbox, [...]string{"create_inbox", "add_effects"}},
 	} {
-		if have, _ := strconv.Atoi(done[side.key]); !side.skip && have < 1 {
-			addScript("migrations/001_" + side.file + ".sql")
-			record(side.key, current)
-			if side.key == metaOutbox {
-				record(metaLanes, laneFunction)
+		have, _ := strconv.Atoi(done[side.key])
+		if side.skip && have == 0 {
+			continue
+		}
+		for version, file := range side.files {
+			if version++; have < version && file != "" {
+				addScript(fmt.Sprintf("migrations/%03d_%s.sql", version, file))
 			}
 		}
+		if side.key == metaOutbox {
+			record(metaLanes, laneFunction)
+		}
+		record(side.key, current)
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {

@@ -96,15 +96,37 @@ WITH old AS MATERIALIZED (
     LIMIT $3
     FOR UPDATE OF c SKIP LOCKED
 )
-DELETE FROM {consumed} c USING old WHERE c.consumer_group = $1 AND c.event_id = old.event_id`
+DELETE FROM {consumed} c USING old WHERE c.consumer_group = $1 AND c.event_id = old.event_id
+RETURNING c.event_id`
+
+const cleanupEffectsSQL = `
+DELETE FROM {effect} WHERE consumer_group = $1 AND event_id = ANY ($2::text[])`
 
 // CleanupConsumed removes old rows of consumed_event.
 func (s *Store) CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error) {
-	var removed int64
-	err := retry(ctx, func() error {
-		tag, err := s.pool.Exec(ctx, s.sql(cleanupConsumedSQL), s.planned, group, micros(retention), atMost(limit))
-		removed = tag.RowsAffected()
-		return err
+	removed := 0
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue(s.sql(makeHorizonSQL), group)
+		batch.Queue(s.sql(lockHorizonSQL), group)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, s.sql(cleanupConsumedSQL), s.planned, group, micros(retention), atMost(limit))
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if removed = len(ids); err != nil || removed == 0 {
+			return err
+		}
+		batch = &pgx.Batch{}
+		batch.Queue(s.sql(cleanupEffectsSQL), group, ids)
+		batch.Queue(s.sql(moveHorizonSQL), group, micros(retention))
+		return tx.SendBatch(ctx, batch).Close()
 	})
-	return int(removed), failure("cleanup consumed", group, err)
+	if err != nil {
+		return 0, failure("cleanup consumed", group, err)
+	}
+	return removed, nil
 }

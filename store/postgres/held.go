@@ -70,7 +70,8 @@ func (t *inboxTx) LockKey(ctx context.Context, group string, key store.HeldKeyRe
 
 const heldColumns = `consumer_group, event_id, seq, topic, event_key, partition, position, event_type, tenant_id, aggregate_type,
        aggregate_id, COALESCE(aggregate_version, 0), state, attempts, next_attempt_at, last_failed_at, first_error, last_error, stack,
-       record_id, record_topic, record_key, record_value, record_headers::text, held_at, clock_timestamp()`
+       record_id, record_topic, record_key, record_value, record_headers::text, held_at, first_failed_at, forced, dlt_sent_at, dlt_note,
+       clock_timestamp()`
 
 const heldOfKeySQL = `
 SELECT ` + heldColumns + `
@@ -124,13 +125,16 @@ UPDATE {held} h SET
     last_failed_at = CASE WHEN $4::integer > h.attempts OR $7::text <> h.last_error THEN clock_timestamp() ELSE h.last_failed_at END,
     first_error = COALESCE(NULLIF(h.first_error, ''), NULLIF($6::text, ''), $7::text),
     last_error = $7::text,
-    stack = $8::text
+    stack = $8::text,
+    forced = $9::boolean,
+    dlt_sent_at = CASE WHEN $3::text = 'DEAD' THEN h.dlt_sent_at END,
+    dlt_note = CASE WHEN $3::text = 'DEAD' THEN h.dlt_note ELSE '' END
 WHERE h.consumer_group = $1 AND h.event_id = $2`
 
 // UpdateHeld writes the outcome of an attempt.
 func (t *inboxTx) UpdateHeld(ctx context.Context, h store.Held) (bool, error) {
 	tag, err := t.tx.Exec(ctx, t.store.sql(updateHeldSQL), h.Group, encodeText(h.Event.ID), string(h.State), h.Attempts,
-		micros(h.RetryIn), storable(h.FirstErr), storable(h.LastErr), storable(h.Stack))
+		micros(h.RetryIn), storable(h.FirstErr), storable(h.LastErr), storable(h.Stack), h.Forced)
 	return tag.RowsAffected() > 0, failure("update held", h.Event.ID, err)
 }
 
@@ -144,13 +148,13 @@ func (t *inboxTx) DeleteHeld(ctx context.Context, group, eventID string) (bool, 
 
 func scanHeld(row pgx.CollectableRow) (store.Held, error) {
 	var h store.Held
-	var retryAt, failedAt *time.Time
+	var retryAt, failedAt, firstFailedAt, sentAt *time.Time
 	var recordKey, headers []byte
 	var now time.Time
 	e, r := &h.Event, &h.Record
 	if err := row.Scan(&h.Group, &e.ID, &h.Seq, &h.Topic, &h.Key, &h.Partition, &h.Position, &e.Type, &e.TenantID, &e.AggregateType,
 		&e.AggregateID, &e.AggregateVersion, &h.State, &h.Attempts, &retryAt, &failedAt, &h.FirstErr, &h.LastErr, &h.Stack,
-		&r.EventID, &r.Topic, &recordKey, &r.Value, &headers, &h.HeldAt, &now); err != nil {
+		&r.EventID, &r.Topic, &recordKey, &r.Value, &headers, &h.HeldAt, &firstFailedAt, &h.Forced, &sentAt, &h.DeadLetterNote, &now); err != nil {
 		return h, err
 	}
 	e.ID, h.Key, h.HeldAt = decodeText(e.ID), decodeText(h.Key), h.HeldAt.UTC()
@@ -159,12 +163,17 @@ func scanHeld(row pgx.CollectableRow) (store.Held, error) {
 	if retryAt != nil {
 		h.RetryIn = retryAt.Sub(now)
 	}
-	if failedAt != nil {
-		h.LastFailedAt = failedAt.UTC()
-	}
+	h.LastFailedAt, h.FirstFailedAt, h.DeadLetterAt = optionalTime(failedAt), optionalTime(firstFailedAt), optionalTime(sentAt)
 	var err error
 	r.Headers, err = decodeHeaders(headers)
 	return h, err
+}
+
+func optionalTime(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.UTC()
 }
 
 // heldHeader is a record's header as the column record_headers keeps it: value

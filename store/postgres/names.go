@@ -54,6 +54,8 @@ func newNames(n store.Names) (*names, error) {
 		{"held", n.Held},
 		{"reader", n.Reader},
 		{"member", n.Member},
+		{"effect", n.Effect},
+		{"horizon", n.Horizon},
 	}
 	if err := checkName(n.Schema); err != nil {
 		return nil, err
@@ -94,6 +96,7 @@ func newNames(n store.Names) (*names, error) {
 		{"held", "retry"},
 		{"held", "blocked"},
 		{"held", "waiting"},
+		{"held", "unsent"},
 	} {
 		for _, table := range tables {
 			if table.placeholder == index.table {

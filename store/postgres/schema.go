@@ -133,19 +133,26 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 		add(script("migrations/000_create_meta.sql"))
 	}
 	for _, side := range []struct {
-		skip      bool
-		key, file string
+		skip  bool
+		key   string
+		files [store.SchemaVersion]string // by version; empty where it changes nothing of this side
 	}{
-		{options.SkipOutbox, metaOutbox, "create_outbox"},
-		{options.SkipInbox, metaInbox, "create_inbox"},
+		{options.SkipOutbox, metaOutbox, [...]string{"create_outbox", ""}},
+		{options.SkipInbox, metaInbox, [...]string{"create_inbox", "add_effects"}},
 	} {
-		if have, _ := strconv.Atoi(done[side.key]); !side.skip && have < 1 {
-			add(script("migrations/001_" + side.file + ".sql"))
-			record(side.key, current)
-			if side.key == metaOutbox {
-				record(metaLanes, laneFunction)
+		have, _ := strconv.Atoi(done[side.key])
+		if side.skip && have == 0 {
+			continue
+		}
+		for version, file := range side.files {
+			if version++; have < version && file != "" {
+				add(script(fmt.Sprintf("migrations/%03d_%s.sql", version, file)))
 			}
 		}
+		if side.key == metaOutbox {
+			record(metaLanes, laneFunction)
+		}
+		record(side.key, current)
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {

@@ -109,6 +109,10 @@ WHERE c.consumer_group = ?1 AND c.consumed_at <= strftime({iso}, 'now', ?2)
 ORDER BY c.consumed_at
 LIMIT ?3`
 
+	consumedEffectsSQL = `
+DELETE FROM {effect} WHERE consumer_group = ?1 AND event_id IN (
+  SELECT event_id FROM {consumed} WHERE rowid IN (SELECT value FROM json_each(?2)))`
+
 	consumedDeleteSQL = `
 DELETE FROM {consumed} WHERE rowid IN (SELECT value FROM json_each(?1))`
 )
@@ -125,6 +129,12 @@ func (s *Store) CleanupConsumed(ctx context.Context, group string, retention tim
 	}
 	removed := 0
 	err = s.write(ctx, "cleanup consumed", true, func(w writing) error {
+		if _, err := w.exec(ctx, moveHorizonSQL, group, after(-retention)); err != nil {
+			return err
+		}
+		if _, err := w.exec(ctx, consumedEffectsSQL, group, jsonInts(ids)); err != nil {
+			return err
+		}
 		count, err := w.exec(ctx, consumedDeleteSQL, jsonInts(ids))
 		removed = int(count)
 		return err

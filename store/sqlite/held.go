@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
@@ -53,7 +54,7 @@ func (t *inboxTx) LockKey(ctx context.Context, group string, key store.HeldKeyRe
 
 const heldColumns = `consumer_group, seq, topic, event_key, partition, position, event_id, event_type, tenant_id, aggregate_type, aggregate_id,
   COALESCE(aggregate_version, 0), state, attempts, COALESCE(next_attempt_at, ''), first_error, last_error, stack, record,
-  held_at, COALESCE(last_failed_at, ''), {now}`
+  held_at, COALESCE(first_failed_at, ''), COALESCE(last_failed_at, ''), forced, COALESCE(dlt_sent_at, ''), dlt_note, {now}`
 
 func scanHeld(rows *sql.Rows, err error) ([]store.Held, error) {
 	if err != nil {
@@ -63,11 +64,11 @@ func scanHeld(rows *sql.Rows, err error) ([]store.Held, error) {
 	var found []store.Held
 	for rows.Next() {
 		var h store.Held
-		var nextAttemptAt, heldAt, lastFailedAt, now string
+		var nextAttemptAt, heldAt, firstFailedAt, lastFailedAt, sentAt, now string
 		var record []byte
 		if err := rows.Scan(&h.Group, &h.Seq, &h.Topic, &h.Key, &h.Partition, &h.Position, &h.Event.ID, &h.Event.Type, &h.Event.TenantID,
 			&h.Event.AggregateType, &h.Event.AggregateID, &h.Event.AggregateVersion, &h.State, &h.Attempts, &nextAttemptAt,
-			&h.FirstErr, &h.LastErr, &h.Stack, &record, &heldAt, &lastFailedAt, &now); err != nil {
+			&h.FirstErr, &h.LastErr, &h.Stack, &record, &heldAt, &firstFailedAt, &lastFailedAt, &h.Forced, &sentAt, &h.DeadLetterNote, &now); err != nil {
 			return nil, err
 		}
 		if h.Record, err = unmarshalRecord(record); err != nil {
@@ -76,12 +77,17 @@ func scanHeld(rows *sql.Rows, err error) ([]store.Held, error) {
 		h.RetryIn = until(nextAttemptAt, now)
 		h.HeldAt = parseTime(heldAt)
 		h.HeldFor = max(parseTime(now).Sub(h.HeldAt), 0)
-		if lastFailedAt != "" {
-			h.LastFailedAt = parseTime(lastFailedAt)
-		}
+		h.FirstFailedAt, h.LastFailedAt, h.DeadLetterAt = optionalTime(firstFailedAt), optionalTime(lastFailedAt), optionalTime(sentAt)
 		found = append(found, h)
 	}
 	return found, errors.Join(rows.Err(), rows.Close())
+}
+
+func optionalTime(text string) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
+	return parseTime(text)
 }
 
 // heldRecord is a record as JSON: what a broker carries need not be UTF-8.
@@ -157,13 +163,14 @@ UPDATE {held} SET
   state = ?3, attempts = ?4,
   next_attempt_at = CASE ?3 WHEN 'RETRY' THEN strftime({iso}, 'now', ?5) END,
   first_error = CASE WHEN first_error <> '' THEN first_error WHEN ?6 <> '' THEN ?6 ELSE ?7 END,
-  last_error = ?7, stack = ?8
+  last_error = ?7, stack = ?8, forced = ?9,
+  dlt_sent_at = CASE ?3 WHEN 'DEAD' THEN dlt_sent_at END, dlt_note = CASE ?3 WHEN 'DEAD' THEN dlt_note ELSE '' END
 WHERE consumer_group = ?1 AND event_id = ?2`
 
 // UpdateHeld writes the outcome of an attempt.
 func (t *inboxTx) UpdateHeld(ctx context.Context, held store.Held) (bool, error) {
 	updated, err := t.exec(ctx, updateHeldSQL, held.Group, held.Event.ID, string(held.State), held.Attempts, after(held.RetryIn),
-		held.FirstErr, held.LastErr, held.Stack)
+		held.FirstErr, held.LastErr, held.Stack, held.Forced)
 	return updated > 0, t.failed("update held", held.Event.ID, err)
 }
 

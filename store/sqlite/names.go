@@ -23,6 +23,8 @@ func newLexicon(names store.Names) lexicon {
 		"{progress}", quote(names.Progress),
 		"{reader}", quote(names.Reader),
 		"{member}", quote(names.Member),
+		"{effect}", quote(names.Effect),
+		"{horizon}", quote(names.Horizon),
 	}
 	// Indexes and triggers share one name space with the tables, so theirs
 	// follow from their table's.

@@ -21,7 +21,8 @@ func (s *Store) migration(name string) string {
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return s.lexicon.Replace(strings.ReplaceAll(string(text), "{queue_select}", queueInserted))
+	put := strings.NewReplacer("{queue_select}", queueInserted, "{schema_version}", strconv.Itoa(store.SchemaVersion))
+	return s.lexicon.Replace(put.Replace(string(text)))
 }
 
 // Migrate makes or brings up to date the tables, in one transaction.
@@ -38,8 +39,11 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 		if !options.SkipOutbox {
 			steps = append(steps, "001_create_outbox")
 		}
-		if !options.SkipInbox {
+		if !options.SkipInbox || found.Inbox {
 			steps = append(steps, "001_create_inbox")
+			if !found.effects {
+				steps = append(steps, "002_add_effects")
+			}
 		}
 		for _, step := range steps {
 			if _, err := w.tx.ExecContext(ctx, s.migration(step)); err != nil {
@@ -87,6 +91,7 @@ func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 	}
 	if !options.SkipInbox {
 		script.WriteString("\n" + s.migration("001_create_inbox"))
+		script.WriteString("\n" + s.migration("002_add_effects"))
 	}
 	script.WriteString("\nCOMMIT;\n")
 	if !options.SkipOutbox && options.NoTrigger {
@@ -99,7 +104,7 @@ func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 
 const (
 	metaTablesSQL = `
-SELECT name, type, sql FROM sqlite_master WHERE name IN (?1, ?2, ?3, ?4)`
+SELECT name, type, sql FROM sqlite_master WHERE name IN (?1, ?2, ?3, ?4, ?5)`
 
 	metaVersionSQL = `
 SELECT key, value FROM {meta} WHERE key IN ('schema_version', 'lane_function')`
@@ -122,6 +127,7 @@ type querier interface {
 type foundSchema struct {
 	store.Meta
 	triggerText string
+	effects     bool // the second version of the inbox tables
 }
 
 // laneFunction names what lane.go computes; the migration writes it down.
@@ -130,7 +136,7 @@ const laneFunction = "1"
 func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, error) {
 	var found foundSchema
 	trigger := names.Event + "_queue"
-	rows, err := q.query(ctx, metaTablesSQL, names.Meta, names.Event, names.Consumed, trigger)
+	rows, err := q.query(ctx, metaTablesSQL, names.Meta, names.Event, names.Consumed, trigger, names.Effect)
 	if err != nil {
 		return found, err
 	}
@@ -149,6 +155,8 @@ func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, e
 			found.Outbox = true
 		case kind == "table" && name == names.Consumed:
 			found.Inbox = true
+		case kind == "table" && name == names.Effect:
+			found.effects = true
 		}
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {

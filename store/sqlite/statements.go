@@ -68,6 +68,8 @@ var catalogue = []Statement{
 	{"cleanup: delete events", cleanupEventsSQL},
 	{"cleanup: delete receipts", cleanupReceiptsSQL},
 	{"cleanup consumed: choose", consumedChooseSQL},
+	{"cleanup consumed: delete effects", consumedEffectsSQL},
+	{"cleanup consumed: move horizon", moveHorizonSQL},
 	{"cleanup consumed: delete", consumedDeleteSQL},
 
 	{"mark consumed", markConsumedSQL},
@@ -84,6 +86,15 @@ var catalogue = []Statement{
 	{"hold", holdSQL},
 	{"update held", updateHeldSQL},
 	{"delete held", deleteHeldSQL},
+
+	{"effects of", effectsOfSQL},
+	{"begin effect", beginEffectSQL},
+	{"finish effect", finishEffectSQL},
+	{"forget effect", forgetEffectSQL},
+	{"renew effect", renewEffectSQL},
+	{"unsent dead", unsentDeadSQL},
+	{"note dead letter", noteDeadLetterSQL},
+	{"horizon", horizonSQL},
 
 	{"releasable keys", releasableKeysSQL},
 	{"next retry", nextRetrySQL},

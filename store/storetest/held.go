@@ -135,7 +135,7 @@ func heldFields[TX any](t *testing.T, s *suite[TX]) {
 
 func wantHeld(t *testing.T, where string, got, want store.Held) {
 	t.Helper()
-	if got.Seq <= 0 || got.HeldAt.IsZero() || got.HeldFor < 0 || got.LastFailedAt.IsZero() || got.HeldAt.Location() != time.UTC {
+	if got.Seq <= 0 || got.HeldAt.IsZero() || got.HeldFor < 0 || got.LastFailedAt.IsZero() || got.FirstFailedAt.IsZero() || got.HeldAt.Location() != time.UTC {
 		t.Errorf("%s: seq %d, held at %v, failed at %v", where, got.Seq, got.HeldAt, got.LastFailedAt)
 	}
 	if got.RetryIn <= 0 || got.RetryIn > want.RetryIn {
@@ -147,6 +147,7 @@ func wantHeld(t *testing.T, where string, got, want store.Held) {
 		t.Errorf("%s: record: got %q, want %q", where, got.Record, want.Record)
 	}
 	got.Seq, got.HeldAt, got.HeldFor, got.LastFailedAt, got.RetryIn = want.Seq, want.HeldAt, want.HeldFor, want.LastFailedAt, want.RetryIn
+	got.FirstFailedAt = want.FirstFailedAt
 	got.Record.Value, got.Record.Headers = want.Record.Value, want.Record.Headers
 	got.Event.OccurredAt = want.Event.OccurredAt
 	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {

@@ -87,6 +87,8 @@ func (s *suite[TX]) works(t *testing.T) {
 	if keys, err := s.Consumer.ReleasableKeys(t.Context(), group, true, 10); err != nil || len(keys) != 1 {
 		t.Errorf("releasable keys: got %v, %v, want one", keys, err)
 	}
+	s.finishEffect(t, s.beginEffect(t, coupon("2", "me"), 0))
+	s.horizon(t)
 	s.mustClaim(t, partition(0), "a", 0)
 	if _, _, err := s.Consumer.RenewReaders(t.Context(), group, "a", 0); err != nil {
 		t.Fatal(err)
@@ -204,7 +206,7 @@ func oddNames() store.Names {
 	return store.Names{
 		Event: "Order", Pending: "outbox pending", Receipt: `it's "sent"`, Archive: "archive-1", Status: "Status", Lease: "select",
 		Relay: "relay.relay", Meta: "WAYBILL META", Audit: "Audit-Ü", Consumed: "consumed`", Key: "group", Progress: "progress;",
-		Held: "held--held", Reader: "user", Member: "Member",
+		Held: "held--held", Reader: "user", Member: "Member", Effect: "effect/call", Horizon: "horizon's",
 	}
 }
 

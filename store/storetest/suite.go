@@ -19,7 +19,9 @@ type suite[TX any] struct {
 	harness Harness[TX]
 	options Options
 	last    int // of the events made
-	guard   store.Guard
+	// lastPosition is that of the last event consumed in turn.
+	lastPosition int64
+	guard        store.Guard
 }
 
 // open opens the store with its tables.

@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS {meta} (
   value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-INSERT OR IGNORE INTO {meta} (key, value) VALUES ('schema_version', '1'), ('lane_function', '1');
+INSERT OR IGNORE INTO {meta} (key, value) VALUES ('schema_version', '{schema_version}'), ('lane_function', '1');
 
 -- What people did, on either side, and why.
 CREATE TABLE IF NOT EXISTS {audit} (

@@ -59,6 +59,8 @@ type Names struct {
 	Held     string `yaml:"held"`
 	Reader   string `yaml:"reader"`
 	Member   string `yaml:"member"`
+	Effect   string `yaml:"effect"`
+	Horizon  string `yaml:"horizon"`
 }
 
 // Broker says where events go.
