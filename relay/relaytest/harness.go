@@ -25,6 +25,9 @@ type Harness[TX any] struct {
 	// Bubble runs a test with fake time. nil means real time: the long waits of
 	// the suite are then shortened.
 	Bubble func(t *testing.T, test func(t *testing.T))
+	// Behind opens a real broker with empty [Topics]; the test closes it. nil means
+	// that the suite's own broker, in memory, is all there is.
+	Behind func(t *testing.T) Behind
 }
 
 // Database is one fresh database.
@@ -67,6 +70,7 @@ type env[TX any] struct {
 	db     Database[TX]
 	store  *moody // what relays see
 	broker *membroker.Broker
+	behind *Behind
 	writer *outbox.Writer[TX]
 	log    *lines
 	// overlap says that a stale relay's call may still be open beside its successor's.
@@ -80,10 +84,15 @@ func each[TX any](t *testing.T, h Harness[TX], name string, test func(e *env[TX]
 	t.Run(name, func(t *testing.T) {
 		body := func(t *testing.T) {
 			db := h.Open(t)
-			test(&env[TX]{
+			e := &env[TX]{
 				t: t, h: h, db: db, store: &moody{Outbox: db.Store}, broker: membroker.New(topic, "refunds"),
 				writer: outbox.NewWriter(db.Appender, nil), log: &lines{},
-			})
+			}
+			if h.Behind != nil {
+				behind := h.Behind(t)
+				e.behind = &behind
+			}
+			test(e)
 		}
 		if h.Bubble != nil {
 			h.Bubble(t, body)
@@ -211,7 +220,7 @@ func (e *env[TX]) relayOn(st relay.Store, adjust func(*relay.Config)) *running {
 	if adjust != nil {
 		adjust(config)
 	}
-	r, err := relay.New(st, e.broker.Connect(), config)
+	r, err := relay.New(st, e.connect(), config)
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func (e *env[TX]) inOrder(exact bool, want ...waybill.Event) {
 		topics[p.topic] = true
 	}
 	for name := range topics {
-		for _, record := range e.broker.Records(name) {
+		for _, record := range e.records(name) {
 			if seen[record.EventID] {
 				if exact {
 					e.t.Errorf("event %s was sent twice", record.EventID)
