@@ -61,7 +61,7 @@ type Alert struct {
 	Firing bool      `json:"firing"` // false: it is over
 	Count  int       `json:"count"`  // open findings of the class; else 1 while it fires
 	New    int       `json:"new"`    // of them since the last message
-	Since  time.Time `json:"since"`
+	Since  time.Time `json:"since,omitzero"`
 	At     time.Time `json:"at"`
 	Text   string    `json:"text"`
 	// Samples are some of the findings, the newest first.
@@ -96,7 +96,7 @@ type Condition struct {
 	Name   string    `json:"alert"`
 	Firing bool      `json:"firing"`
 	Count  int       `json:"count"`
-	Since  time.Time `json:"since"`
+	Since  time.Time `json:"since,omitzero"`
 	Text   string    `json:"text"`
 }
 

@@ -157,6 +157,9 @@ func (c *Column) in(name string) string {
 	return name
 }
 
+// Complete returns a copy with all defaults, or what is wrong with the check.
+func (c Check) Complete() (*Check, error) { return c.withDefaults() }
+
 // withDefaults returns a copy that is complete, or what is wrong with it.
 func (c Check) withDefaults() (*Check, error) {
 	if c.Exemption == 0 {

@@ -22,9 +22,8 @@ type Ledger struct {
 }
 
 var (
-	_ Results  = (*Ledger)(nil)
-	_ Findings = (*Ledger)(nil)
-	_ History  = (*Ledger)(nil)
+	_ Results = (*Ledger)(nil)
+	_ Records = (*Ledger)(nil)
 )
 
 // LedgerConfig says where the tables are. Nil means all defaults.

@@ -3,7 +3,9 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybillhq/waybill/internal/fault"
 )
@@ -210,6 +212,30 @@ func (l *Ledger) RunReport(ctx context.Context, id string) (json.RawMessage, err
 		return nil
 	})
 	return report, l.failed("show run", id, err)
+}
+
+// Trend returns what the last complete run of each of the latest days has found,
+// oldest day first. Runs of a few keys do not count, nor those of other
+// definitions than the newest.
+func (l *Ledger) Trend(ctx context.Context, check string, days int) ([]Day, error) {
+	const where = "state = 'DONE' AND complete = 1 AND mode IN ('full', 'window', 'weekly')"
+	runs, err := l.selectRuns(ctx, check, where, 0)
+	if err != nil {
+		return nil, err
+	}
+	var trend []Day
+	for i := range runs {
+		date := runs[i].FinishedAt.UTC().Format(time.DateOnly)
+		if n := len(trend); n > 0 && trend[n-1].Date == date || runs[i].Definition != runs[0].Definition {
+			continue
+		}
+		if len(trend) == days {
+			break
+		}
+		trend = append(trend, Day{Date: date, Counts: runs[i].Counts})
+	}
+	slices.Reverse(trend)
+	return trend, nil
 }
 
 // Standing implements [History].

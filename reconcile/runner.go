@@ -124,11 +124,13 @@ func (r *Runner) leased(ctx context.Context, lease Lease, id string, scope Scope
 	check := r.engine.check
 	p := &pass{Runner: r, lease: lease, found: make(map[string]bool)}
 	p.record = RunRecord{ID: id, Check: check.Name, Mode: scope.Mode, State: RunRunning, Owner: r.config.Owner, Definition: check.Definition()}
-	var err error
-	if p.past, err = r.results.Begin(ctx, lease, &p.record); err != nil {
+	before := r.engine.clock.Now() // and not after, so that coverage rather ends too early than too late
+	past, err := r.results.Begin(ctx, lease, &p.record)
+	if err != nil {
 		return nil, err
 	}
-	p.offset = p.past.Now.Sub(r.engine.clock.Now())
+	p.past = past
+	p.offset = p.past.Now.Sub(before)
 	p.record.StartedAt = p.past.Now
 	fault.Point("reconcile.begun")
 	var report *Report

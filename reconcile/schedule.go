@@ -68,9 +68,7 @@ func (c *Check) Due(s *Standing) Mode {
 	case s.Sweeping != nil && s.Sweeping.Definition == c.Definition():
 		return ModeWeekly
 	case s.LastSweep == nil || s.LastSweep.Definition != c.Definition() || s.Now.Sub(s.LastSweep.StartedAt) >= c.Schedule.SweepEvery:
-		if !c.windowed() || !lately(s.Sweeping, s.Now, c.Schedule.Every) {
-			return ModeWeekly
-		}
+		return ModeWeekly
 	}
 	return ""
 }

@@ -58,7 +58,18 @@ func (c *cleanupCmd) Run(a *app) error {
 	if err := desk.Note(a.ctx, action, "cleanup", "outbox", note); err != nil {
 		return err
 	}
-	removed, err := a.cleanOnce(a.ctx, settings, st, &loaded.Config)
+	watched, err := a.newWatch(&loaded.Config)
+	if err != nil {
+		return err
+	}
+	if watched != nil {
+		stop, err := watched.open(a.ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	removed, err := a.cleanOnce(a.ctx, settings, st, &loaded.Config, watched)
 	if err != nil {
 		return err
 	}
@@ -86,8 +97,22 @@ func checkRetention(c *config.Config) error {
 }
 
 // cleanOnce does one round over the outbox and over each consumer's database.
-func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter.Store, c *config.Config) (removed ops.Removed, err error) {
-	cleanup, err := ops.NewCleanup(st, cleanupConfig(settings, nil))
+// Events that a check has not compared yet stay, whatever their age.
+func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter.Store, c *config.Config, watched *watch) (removed ops.Removed, err error) {
+	ofOutbox := cleanupConfig(settings, nil)
+	if watched != nil {
+		age, some, err := watched.coverageAge(ctx)
+		if err != nil {
+			return removed, fmt.Errorf("cleanup waits for the coverage of checks: %w", err)
+		}
+		if !some {
+			ofOutbox.Below = nothing
+		}
+		if age > retentionOf(settings) {
+			ofOutbox.Retention = age
+		}
+	}
+	cleanup, err := ops.NewCleanup(st, ofOutbox)
 	if err != nil {
 		return removed, usageError{err}
 	}
@@ -117,6 +142,14 @@ func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter
 		}
 	}
 	return removed, nil
+}
+
+func retentionOf(settings config.Cleanup) time.Duration {
+	const standard = 30 * 24 * time.Hour
+	if settings.Retention == 0 {
+		return standard
+	}
+	return settings.Retention
 }
 
 func cleanupConfig(c config.Cleanup, groups []string) *ops.CleanupConfig {

@@ -26,8 +26,8 @@ type doctorCmd struct {
 // Help has the examples.
 func (doctorCmd) Help() string {
 	return `Looked at are the tables and the trigger, whether the database can be written, events that were never queued, queue rows
-without an event, leases and relays, dead and failing events, clocks, the broker and its settings, and the consumers under
-inboxes. Exit code 3 says that something needs a person. An embedded broker is looked at only through its relay.
+without an event, leases and relays, dead and failing events, clocks, the broker and its settings, the consumers under
+inboxes, and the checks under reconcile: times that do not go together, and alerts. Exit code 3 says that something needs a person. An embedded broker is looked at only through its relay.
 
 Examples:
 
@@ -73,6 +73,13 @@ func (c *doctorCmd) Run(a *app) error {
 	diagnosis, err := ops.Doctor(a.ctx, st, settings)
 	if err != nil {
 		return err
+	}
+	watched, err := a.newWatch(&loaded.Config)
+	if err != nil {
+		return err
+	}
+	if watched != nil {
+		diagnosis.Examinations = append(diagnosis.Examinations, watched.examine(a.ctx)...)
 	}
 	if c.JSON {
 		err = a.printJSON(diagnosis)

@@ -13,6 +13,11 @@ type reconcileCmd struct {
 	Run     reconcileRunCmd     `cmd:"" help:"Compare business tables, event logs and read models."`
 	Explain reconcileExplainCmd `cmd:"" help:"Tell all that is known of one key."`
 	Rebuild reconcileRebuildCmd `cmd:"" help:"Bring a read model to the latest sent event of each key."`
+
+	Status   reconcileStatusCmd   `cmd:"" help:"Show when each check last ran, what it covers, and its alerts."`
+	Runs     reconcileRunsCmd     `cmd:"" help:"List the runs on record."`
+	Findings reconcileFindingsCmd `cmd:"" help:"Show the differences on record, and decide about them."`
+	Migrate  reconcileMigrateCmd  `cmd:"" help:"Create the tables that keep the results."`
 }
 
 // Help says what they have in common.
@@ -22,15 +27,19 @@ func (reconcileCmd) Help() string {
 
 type reconcileRunCmd struct {
 	Check    []string `arg:"" optional:"" help:"The checks to run. Default: all of the file."`
-	JSON     bool     `name:"json" xor:"format" help:"Print JSON."`
-	Markdown bool     `xor:"format" help:"Print Markdown."`
-	HTML     string   `name:"html" placeholder:"FILE" help:"Also write the report as a page that stands by itself."`
+	scoped   `embed:""`
+	JSON     bool   `name:"json" xor:"format" help:"Print JSON."`
+	Markdown bool   `xor:"format" help:"Print Markdown."`
+	HTML     string `name:"html" placeholder:"FILE" help:"Also write the report as a page that stands by itself."`
 }
 
 // Help has the examples.
 func (reconcileRunCmd) Help() string {
 	return `Nothing is changed. What seems to differ is read again after a while, and reported if it still does. Exit code 3 says that
 there are differences, or keys that could not be compared; events in flight are no difference.
+
+All keys are compared, unless less is asked for. With results in the file of checks, the run is kept with its findings; while
+another run of the check is at work this one is refused. Findings that somebody has decided about do not count for the exit code.
 
 The page of --html loads nothing and runs nothing, so it can be mailed or kept with an incident. It holds values of your
 tables: the file is made for its owner alone, and replaced only when the new one is whole.
@@ -39,12 +48,15 @@ Examples:
 
 	waybill reconcile run --config check.yaml
 	waybill reconcile run --config check.yaml --html report.html
+	waybill reconcile run orders --mode window
+	waybill reconcile run orders --key tenant-7 --key O-1001
 	waybill reconcile run orders --json | jq '.runs[0].findings[].key'`
 }
 
 // reconciled is the JSON of a run: one report for each check.
 type reconciled struct {
 	Differences int                 `json:"differences"` // of all checks
+	Ignored     int                 `json:"ignored"`     // of the differences: somebody has decided about them
 	InFlight    int                 `json:"in_flight"`   // of all checks
 	Unverified  int                 `json:"unverified"`  // of all checks
 	Runs        []*reconcile.Report `json:"runs"`        // one for each check
@@ -59,24 +71,24 @@ func (c *reconcileRunCmd) Run(a *app) error {
 	if err != nil {
 		return usageError{err}
 	}
+	scope, err := c.scope()
+	if err != nil {
+		return usageError{err}
+	}
 	var all reconciled
 	for _, name := range names {
-		err := withEngine(a, file, name, false, func(engine *reconcile.Engine) error {
-			report, err := engine.Run(a.ctx)
-			if err == nil {
-				all.Runs = append(all.Runs, report)
-				all.Differences += report.Differences
-				all.InFlight += report.InFlight
-				all.Unverified += report.Unverified
-			}
-			return err
-		})
+		report, err := runCheck(a, file, name, scope)
 		if err != nil {
 			return err
 		}
+		all.Runs = append(all.Runs, report)
+		all.Differences += report.Differences
+		all.Ignored += report.Ignored
+		all.InFlight += report.InFlight
+		all.Unverified += report.Unverified
 	}
 	err = c.show(a, &all)
-	if err == nil && all.Differences+all.Unverified > 0 {
+	if err == nil && all.Differences-all.Ignored+all.Unverified > 0 {
 		return errFindings
 	}
 	return err

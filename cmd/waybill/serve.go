@@ -30,7 +30,8 @@ type serveCmd struct {
 
 // Help has the examples.
 func (serveCmd) Help() string {
-	return `The relay, with a cleanup on a schedule and an HTTP listener, on loopback by default:
+	return `The relay, with a cleanup on a schedule, the checks of reconcile.checks when they are due, and an HTTP listener, on loopback
+by default:
 
 	/healthz  200, or 503 when events do not flow; what is wrong by name, with a fix, as JSON
 	/readyz   200 while the relay works, 503 while it starts or stops
@@ -58,6 +59,10 @@ func (c *serveCmd) Run(a *app) (err error) {
 	if err := checkRetention(&loaded.Config); err != nil && !loaded.Cleanup.Off {
 		return err
 	}
+	watched, err := a.newWatch(&loaded.Config)
+	if err != nil {
+		return err
+	}
 	listener, err := listen(a.ctx, address)
 	if err != nil {
 		return err
@@ -71,6 +76,9 @@ func (c *serveCmd) Run(a *app) (err error) {
 	metrics := promwaybill.NewRelay(topics)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promwaybill.NewOutbox(st, 0), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if watched != nil {
+		registry.MustRegister(promwaybill.NewReconcile(watched, watched.checks, 0))
+	}
 	probes := newProbes(st, ops.StatusConfig{MaxPendingAge: loaded.Status.MaxPendingAge, NoTrigger: loaded.Store.NoTrigger}, a.secrets)
 	server := &http.Server{Handler: handler(probes, registry), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelWarn)}
 	var beside sync.WaitGroup
@@ -87,7 +95,12 @@ func (c *serveCmd) Run(a *app) (err error) {
 	if !loaded.Cleanup.Off {
 		ctx, stop := context.WithCancel(a.ctx)
 		defer stop()
-		beside.Go(func() { a.cleanRegularly(ctx, st, &loaded.Config) })
+		beside.Go(func() { a.cleanRegularly(ctx, st, &loaded.Config, watched) })
+	}
+	if watched != nil {
+		ctx, stop := context.WithCancel(a.ctx)
+		defer stop()
+		beside.Go(func() { watched.run(ctx) })
 	}
 	return a.relay(loaded, st, metrics.Events, probes)
 }
@@ -129,7 +142,7 @@ func handler(p *probes, registry *prometheus.Registry) http.Handler {
 
 // cleanRegularly does rounds until ctx ends. A round that fails is logged and
 // tried again after the usual rest.
-func (a *app) cleanRegularly(ctx context.Context, st adapter.Store, c *config.Config) {
+func (a *app) cleanRegularly(ctx context.Context, st adapter.Store, c *config.Config, watched *watch) {
 	every := c.Cleanup.Every
 	if every <= 0 {
 		every = 10 * time.Minute
@@ -137,7 +150,7 @@ func (a *app) cleanRegularly(ctx context.Context, st adapter.Store, c *config.Co
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		removed, err := a.cleanOnce(ctx, c.Cleanup, st, c)
+		removed, err := a.cleanOnce(ctx, c.Cleanup, st, c, watched)
 		switch {
 		case ctx.Err() != nil:
 			return

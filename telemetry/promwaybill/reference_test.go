@@ -24,7 +24,7 @@ var described = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)"
 func TestMetricsReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\nThis page is generated from the collectors of `telemetry/promwaybill` (`make docs`).\n\n" +
-		"`waybill serve` shows those of the outbox and of its relay at `/metrics`; a consumer shows its own, see the package's documentation. " +
+		"`waybill serve` shows those of the outbox and of its relay at `/metrics`, and those of the checks that it runs; a consumer shows its own, see the package's documentation. " +
 		"Topics are told apart up to a bound (`serve.max_topics`), and are \"other\" beyond it; no label holds a key, an id or the text of an error.\n")
 	for _, c := range []struct {
 		title     string
@@ -33,6 +33,7 @@ func TestMetricsReference(t *testing.T) {
 		{"Outbox", promwaybill.NewOutbox(memstore.New(nil), 0)},
 		{"Relay", promwaybill.NewRelay(nil)},
 		{"Consumer", promwaybill.NewConsumer("g", nil)},
+		{"Reconciliation", promwaybill.NewReconcile(nil, nil, 0)},
 	} {
 		rows := make(map[string]string)
 		descriptions := make(chan *prometheus.Desc, 100)

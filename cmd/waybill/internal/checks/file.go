@@ -24,6 +24,8 @@ const DefaultFile = "check.yaml"
 type File struct {
 	Databases map[string]*Database        `yaml:"databases"`
 	Checks    map[string]*reconcile.Check `yaml:"checks"`
+	Results   *Results                    `yaml:"results"`
+	Alerts    Alerts                      `yaml:"alerts"`
 }
 
 // Database says how to reach a database. Exactly one of DSN, DSNFile and
@@ -75,6 +77,9 @@ func Load(name string) (*File, error) {
 		}
 	}
 	base := filepath.Dir(name)
+	if err := file.resolveResults(base); err != nil {
+		return fail(name, err, "")
+	}
 	for key, database := range file.Databases {
 		if database == nil {
 			return fail(name, fmt.Errorf("the database %s is empty", key), "")

@@ -22,6 +22,8 @@ type Config struct {
 	Cleanup Cleanup          `yaml:"cleanup"`
 	Serve   Serve            `yaml:"serve"`
 	Log     Log              `yaml:"log"`
+
+	Reconcile Reconcile `yaml:"reconcile"`
 }
 
 // Store says where the outbox is.
@@ -128,6 +130,11 @@ type Cleanup struct {
 type Serve struct {
 	Listen    string `yaml:"listen"`
 	MaxTopics int    `yaml:"max_topics"` // that metrics tell apart
+}
+
+// Reconcile is what "waybill serve" compares beside the relay.
+type Reconcile struct {
+	Checks string `yaml:"checks" path:"file"` // a file of checks
 }
 
 // Log says how the command reports what it does.

@@ -85,6 +85,7 @@ func (l *Loaded) resolvePaths(dir string) error {
 	l.Broker.URLFile = resolve(base, l.Broker.URLFile)
 	l.Broker.CredentialsFile = resolve(base, l.Broker.CredentialsFile)
 	l.Broker.Dir = resolve(base, l.Broker.Dir)
+	l.Reconcile.Checks = resolve(base, l.Reconcile.Checks)
 	for name, inbox := range l.Inboxes {
 		inbox.DSN = resolveDSN(base, inbox.Kind, inbox.DSN)
 		inbox.DSNFile = resolve(base, inbox.DSNFile)
