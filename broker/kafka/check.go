@@ -62,7 +62,8 @@ func (b *Broker) checkTopic(ctx context.Context, name string) []broker.Check {
 		exists.Detail += "; " + err.Error()
 		exists.Hint = hintLeader
 	}
-	return append([]broker.Check{exists}, b.checkSettings(ctx, name, replicas)...)
+	checks := append([]broker.Check{exists}, b.checkSettings(ctx, name, replicas)...)
+	return append(checks, b.checkPositions(ctx, name, len(detail.Partitions))...)
 }
 
 func (b *Broker) checkSettings(ctx context.Context, name string, replicas int) []broker.Check {

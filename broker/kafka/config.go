@@ -90,7 +90,8 @@ type Config struct {
 
 // Events are hooks, each of which may be nil. They must not block.
 type Events struct {
-	// PartitionsChanged is called when a topic in use was given more partitions.
+	// PartitionsChanged is called when a topic in use was given more partitions,
+	// and when a group finds that it was since it read the topic last.
 	PartitionsChanged func(PartitionsChangedInfo)
 	// PositionReset is called when a group's position in a partition does not
 	// exist and reading goes on elsewhere.
@@ -99,6 +100,9 @@ type Events struct {
 
 // PartitionsChangedInfo says that keys belong to other partitions than before.
 type PartitionsChangedInfo struct {
+	// Group is the one whose positions tell of the number before. It is empty
+	// where this process has seen the number change.
+	Group       string
 	Topic       string
 	Before, Now int
 }

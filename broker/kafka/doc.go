@@ -12,7 +12,8 @@
 // call costs no duplicate within that call. A key belongs to the partition that
 // the Java client gives it, murmur2 of its bytes, so that other producers of the
 // topic agree. Where a topic gets more partitions, keys stay where they were
-// until this process ends; [Events.PartitionsChanged] and Check tell of it.
+// until this process ends; [Events.PartitionsChanged] and Check tell of it. A
+// group's positions carry the number, so that a later process finds the change, too.
 //
 // What an acknowledgement is worth depends on the cluster: with one replica, a
 // record is lost with its broker; with three, min.insync.replicas=2 and no

@@ -50,6 +50,16 @@ func (c *counts) has(topic string, id int32) {
 	}
 }
 
+// current returns how many partitions a topic has now, or 0 when that is not known.
+func (c *counts) current(topic string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.topics[topic]; known != nil {
+		return known.now
+	}
+	return 0
+}
+
 // forget makes a topic one that was never used.
 func (c *counts) forget(topic string) {
 	c.mu.Lock()

@@ -107,6 +107,94 @@ func TestKeysStayWhenATopicGetsMorePartitions(t *testing.T) {
 	})
 }
 
+// The topic is given partitions while nobody of the group is there.
+func TestALaterProcessFindsThatATopicWasGivenMorePartitions(t *testing.T) {
+	eachServer(t, func(t *testing.T, brokers []string) {
+		first := open(t, &kafka.Config{Brokers: brokers})
+		topic := newTopic(t, first, 2)
+		const total = 20
+		for i := range total {
+			publishAll(t, first, record(topic, "key-"+strconv.Itoa(i), "first"))
+		}
+		group := "group of " + topic
+		sub := subscribe(t, first, group, topic)
+		read := 0
+		for read < total {
+			batch := poll(t, sub)
+			read += len(batch)
+			if err := sub.Commit(t.Context(), settled(topic, batch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range total {
+			publishAll(t, first, record(topic, "key-"+strconv.Itoa(i), "second"))
+		}
+		if err := sub.Close(); err != nil {
+			t.Fatal(err)
+		}
+		finding := func(b *kafka.Broker) string {
+			for _, check := range b.Check(t.Context(), []string{topic}) {
+				if strings.HasPrefix(check.Name, "positions of "+group) && !check.OK && check.Hint != "" {
+					return check.Detail
+				}
+			}
+			return ""
+		}
+		if got := finding(first); got != "" {
+			t.Errorf("before the change, a check says: %s", got)
+		}
+		admin(t, brokers, func(ctx context.Context, a *kadm.Client) error {
+			_, err := a.UpdatePartitions(ctx, 5, topic)
+			return err
+		})
+		changes := make(chan kafka.PartitionsChangedInfo, 10)
+		later := open(t, &kafka.Config{Brokers: brokers, Events: kafka.Events{PartitionsChanged: func(info kafka.PartitionsChangedInfo) { changes <- info }}})
+		until(t, "the check of the later process", func() bool {
+			got := finding(later)
+			return strings.Contains(got, "had 2 partitions, it has 5, and "+strconv.Itoa(total)+" records")
+		})
+		sub = subscribe(t, later, group, topic)
+		for read = 0; read < total; {
+			batch := poll(t, sub)
+			read += len(batch)
+			if err := sub.Commit(t.Context(), settled(topic, batch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case info := <-changes:
+			if want := (kafka.PartitionsChangedInfo{Group: group, Topic: topic, Before: 2, Now: 5}); info != want {
+				t.Errorf("got %+v, want %+v", info, want)
+			}
+		default:
+			t.Error("nobody was told")
+		}
+		if len(changes) > 0 {
+			t.Errorf("told again: %+v", <-changes)
+		}
+		if got := finding(later); got != "" {
+			t.Errorf("all is read, and a check says: %s", got)
+		}
+	})
+}
+
+// settled are the positions of all deliveries of a batch.
+func settled(topic string, batch []broker.Delivery) (positions []broker.Position) {
+	for _, d := range batch {
+		positions = append(positions, broker.Position{Partition: broker.Partition{Topic: topic, ID: d.Partition}, Settled: d.Position})
+	}
+	return positions
+}
+
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never came: %s", what)
+		}
+	}
+}
+
 func TestATopicThatIsMadeAnewIsUsedAnew(t *testing.T) {
 	eachServer(t, func(t *testing.T, brokers []string) {
 		b := open(t, &kafka.Config{Brokers: brokers})

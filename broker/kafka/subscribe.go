@@ -28,6 +28,8 @@ type subscription struct {
 	link   *link
 	client *kgo.Client
 
+	grown map[string]bool // topics of whose new partitions was told; only fetched uses it
+
 	mu     sync.Mutex
 	owned  map[broker.Partition]*place
 	closed bool
@@ -63,8 +65,8 @@ func (b *Broker) Subscribe(ctx context.Context, request broker.SubscribeRequest)
 	}
 	s := &subscription{
 		broker: b, group: request.Group, link: newLink(b.config.Logger),
-		owned: make(map[broker.Partition]*place),
-		done:  make(chan struct{}), ended: make(chan struct{}),
+		owned: make(map[broker.Partition]*place), grown: make(map[string]bool),
+		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	client, err := kgo.NewClient(s.options(request.Topics)...)
 	if err != nil {
@@ -133,22 +135,27 @@ func (s *subscription) taken(_ context.Context, _ *kgo.Client, partitions map[st
 
 // fetched learns where the group is in partitions that were assigned.
 func (s *subscription) fetched(_ context.Context, _ *kgo.Client, response *kmsg.OffsetFetchResponse) error {
+	before := make(map[string]int)
+	defer func() { s.compareCounts(before) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	see := func(topic string, id int32, offset int64) {
+	see := func(topic string, id int32, offset int64, metadata *string) {
+		if metadata != nil {
+			before[topic] = max(before[topic], noted(*metadata))
+		}
 		if p := s.owned[broker.Partition{Topic: topic, ID: id}]; p != nil && offset >= 0 {
 			p.committed, p.read = max(p.committed, offset), max(p.read, offset)
 		}
 	}
 	for _, t := range response.Topics {
 		for _, p := range t.Partitions {
-			see(t.Topic, p.Partition, p.Offset)
+			see(t.Topic, p.Partition, p.Offset, p.Metadata)
 		}
 	}
 	for _, g := range response.Groups {
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				see(t.Topic, p.Partition, p.Offset)
+				see(t.Topic, p.Partition, p.Offset, p.Metadata)
 			}
 		}
 	}
@@ -272,7 +279,7 @@ func (s *subscription) Commit(ctx context.Context, positions []broker.Position) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	s.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, response *kmsg.OffsetCommitResponse, failure error) {
+	s.client.CommitOffsetsSync(s.withCounts(ctx), offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, response *kmsg.OffsetCommitResponse, failure error) {
 		if err = failure; err == nil {
 			err = s.committed(offsets, response)
 		}
