@@ -54,6 +54,7 @@ func newTables(c *Check, databases Databases) (*tables, error) {
 		if *arm.into, err = databases.find(arm.table.Database); err != nil {
 			return nil, err
 		}
+		arm.into.timeout = c.StatementTimeout
 	}
 	if c.Consumer != nil {
 		var err error

@@ -26,3 +26,13 @@ func (wallClock) Wait(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// remaining returns how long a context has, in whole seconds, so that
+// statements that name it stay the same; false where it has no end.
+func remaining(ctx context.Context) (time.Duration, bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0, false
+	}
+	return time.Until(deadline).Truncate(time.Second) + time.Second, true
+}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/waybillhq/waybill"
 )
@@ -17,6 +20,8 @@ import (
 type Database struct {
 	DB      *sql.DB
 	Dialect Dialect
+
+	timeout time.Duration // of one statement; zero for none
 }
 
 // Databases are the databases of a check by the names it uses.
@@ -54,18 +59,56 @@ func (d Database) snapshot(ctx context.Context, f func(queryer) error) error {
 	return f(tx)
 }
 
+// limitPostgres bounds the statements of a transaction on the server, too, and
+// what they wait for locks. Ranges are small, but a plan that is made once for
+// all of them may take them for large, and read and sort a whole table for each.
+const limitPostgres = `
+SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`
+
+// lockTimeout is how long a read waits for whoever changes a table.
+const lockTimeout = 5 * time.Second
+
 func (d Database) begin(ctx context.Context) (*sql.Tx, error) {
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	if d.Dialect == SQLite {
 		options.Isolation = sql.LevelDefault // every transaction sees one state
 	}
-	return d.DB.BeginTx(ctx, options)
+	tx, err := d.DB.BeginTx(ctx, options)
+	if err != nil || d.Dialect != Postgres || d.timeout == 0 {
+		return tx, err
+	}
+	milliseconds := func(limit time.Duration) string { return strconv.FormatInt(max(limit.Milliseconds(), 1), 10) }
+	if _, err := tx.ExecContext(ctx, limitPostgres, milliseconds(d.timeout), milliseconds(min(d.timeout, lockTimeout))); err != nil {
+		_ = tx.Rollback()
+		return nil, err
+	}
+	return tx, nil
+}
+
+// bounded returns a statement as the server is to carry it out within the
+// context's time. PostgreSQL knows it by the transaction, and SQLite works here.
+func (s *statement) bounded(ctx context.Context) string {
+	text := s.text.String()
+	limit, bounded := remaining(ctx)
+	if !bounded || !strings.HasPrefix(text, "SELECT ") {
+		return text
+	}
+	locks := max(int(min(limit, lockTimeout)/time.Second), 1)
+	switch s.dialect {
+	case MySQL:
+		return fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) SET_VAR(lock_wait_timeout=%d) */ %s", max(limit.Milliseconds(), 1), locks, strings.TrimPrefix(text, "SELECT "))
+	case MariaDB:
+		return fmt.Sprintf("SET STATEMENT max_statement_time=%d, lock_wait_timeout=%d FOR %s", max(int(limit/time.Second), 1), locks, text)
+	}
+	return text
 }
 
 // scan runs a statement and hands each row over; the values are valid during
 // the call only.
 func scan(ctx context.Context, q queryer, s *statement, row func(types []column, values []any) error) (err error) {
-	rows, err := q.QueryContext(ctx, s.text.String(), s.args...)
+	rows, err := q.QueryContext(ctx, s.bounded(ctx), s.args...)
 	if err != nil {
 		return err
 	}

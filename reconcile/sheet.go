@@ -71,7 +71,7 @@ var errCrowded = errors.New("more keys than fit into memory")
 func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement, most int, fold func(old, row []any) (replace bool, err error)) (err error) {
 	ctx, cancel := t.limit(ctx)
 	defer cancel()
-	rows, err := q.QueryContext(ctx, text.text.String(), text.args...)
+	rows, err := q.QueryContext(ctx, text.bounded(ctx), text.args...)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 type benchCmd struct {
 	Relay benchRelayCmd `cmd:"" help:"How fast a relay drains a queue, beside a loop that is written by hand."`
+	Reconcile benchReconcileCmd `cmd:"" help:"How fast three tables are compared, beside an ordered read of each."`
 
 	Arm benchArmCmd `cmd:"" name:"__arm" hidden:""`
 }
@@ -77,6 +78,46 @@ func (c *benchRelayCmd) Run(a *app) error {
 		return err
 	}
 	return c.report(a, report)
+}
+
+type benchReconcileCmd struct {
+	Store     string `placeholder:"URL" env:"WAYBILL_BENCH_STORE" help:"Server of the rows and the log, postgres://, mysql:// or mariadb://, in a database made for the purpose and dropped at the end. Default: a SQLite file."`
+	ReadStore string `placeholder:"URL" env:"WAYBILL_BENCH_READ_STORE" help:"Server of the read model. Default: beside the rows."`
+	Log       string `enum:"outbox,own" default:"outbox" help:"Which log, ${enum}: waybill's own tables, or one table with a column for the state."`
+	Keys      int    `default:"200000" help:"How many keys each table has."`
+	Versions  int    `default:"1" help:"How many events of each key the log has."`
+	Runs      int    `default:"3" help:"How often each arm runs, in turns with the others. Figures are medians."`
+	Profile   string `placeholder:"DIR" type:"existingdir" help:"Leave cpu.prof and allocs.prof of the last comparison in this folder."`
+	JSON      bool   `name:"json" help:"Print JSON; the progress goes to standard error."`
+}
+
+// Help has the examples.
+func (benchReconcileCmd) Help() string {
+	return `Three tables are filled so that they are equal. Then they are compared, and each is read by itself in the order of its keys, in turns.
+The ratio says how much of the speed of the slowest read the comparison of all three has. Each runs in a process of its own.
+
+Examples:
+
+	waybill bench reconcile
+	waybill bench reconcile --keys 20000 --runs 1 --json
+	waybill bench reconcile --keys 5000000 --store postgres://app:secret@localhost/postgres --read-store mysql://app:secret@localhost/mysql`
+}
+
+func (c *benchReconcileCmd) Run(a *app) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	a.hide(c.Store, c.ReadStore)
+	o := &bench.ReconcileOptions{Options: bench.Options{Store: c.Store, Runs: c.Runs, Keys: c.Keys, Binary: binary}, ReadStore: c.ReadStore, Log: c.Log, Versions: c.Versions, Profile: c.Profile}
+	if logging.IsTerminal(a.stderr) || c.JSON {
+		o.Progress = a.stderr
+	}
+	report, err := bench.Reconcile(a.ctx, o)
+	if err != nil {
+		return err
+	}
+	return (&benchFlags{JSON: c.JSON}).report(a, report)
 }
 
 // benchArmCmd is one arm of a bench, started by it.

@@ -90,3 +90,20 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		}
 	}
 }
+
+// The slowest read must be the one that the comparison is held against.
+func TestBenchReconcile(t *testing.T) {
+	t.Parallel()
+	for _, log := range []string{"outbox", "own"} {
+		report := measured(t, "reconcile", "--keys", "3000", "--versions", "2", "--runs", "1", "--log", log)
+		slowest := min(figure(t, report, "write_keys_per_s"), figure(t, report, "log_keys_per_s"), figure(t, report, "read_keys_per_s"))
+		if got, want := figure(t, report, "ratio"), figure(t, report, "keys_per_s")/slowest; got < want*0.98-0.001 || got > want*1.02+0.001 {
+			t.Errorf("the ratio is %v, the figures make it %v", got, want)
+		}
+		figure(t, report, "rss_mb")
+		figure(t, report, "cpu_us")
+		if report["keys"] != 3000.0 || report["versions_per_key"] != 2.0 || report["log"] != log {
+			t.Errorf("the report does not tell what was asked for: %v", report)
+		}
+	}
+}

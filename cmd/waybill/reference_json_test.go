@@ -47,6 +47,7 @@ var answers = []struct {
 	{"lab loans", lab.Result{}},
 	{"lab pairs", lab.Pairs{}},
 	{"bench relay", bench.RelayReport{}},
+	{"bench reconcile", bench.ReconcileReport{}},
 }
 
 func TestJSONReference(t *testing.T) {

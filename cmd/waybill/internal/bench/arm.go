@@ -35,6 +35,7 @@ type task struct {
 	Format string
 	Events int // to be drained, and then it ends; 0: until its input ends
 	Forget bool
+	Compare *comparison // of a reconciliation
 	// Profile names a file for a processor profile.
 	Profile string
 }
@@ -59,7 +60,7 @@ func RunArm(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := decoder.Decode(&t); err != nil {
 		return err
 	}
-	if t.Events == 0 {
+	if t.Events == 0 && t.Compare == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
@@ -95,6 +96,10 @@ func (t *task) run(ctx context.Context) (*outcome, error) {
 		result, err = t.relay(ctx, d, h)
 	case armLoop:
 		result, err = t.loop(ctx, d, h)
+	case armReconcile:
+		result, err = t.compare(ctx, d)
+	case armScan:
+		result, err = t.scan(ctx, d)
 	default:
 		return nil, fmt.Errorf("there is no arm %q", t.Arm)
 	}
