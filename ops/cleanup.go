@@ -20,9 +20,11 @@ type CleanupConfig struct {
 	InboxRetention time.Duration
 	// Groups are the consumer groups to clean up for. Empty means none.
 	Groups []string
-	// Batch bounds the rows removed by one statement. 0 means 1,000.
+	// Batch bounds the rows removed by one statement. Fewer are, where the
+	// database takes longer than some milliseconds for them. 0 means 1,000.
 	Batch int
-	// Pause is the rest between two batches. 0 means 50 ms.
+	// Pause is the least rest between two batches; it is longer after one that
+	// took long. 0 means 50 ms.
 	Pause time.Duration
 	// Every is the rest between two rounds. 0 means 10 minutes.
 	Every time.Duration
@@ -95,15 +97,15 @@ func (c *Cleanup) Once(ctx context.Context) (Removed, error) {
 		if err != nil {
 			break
 		}
-		err = c.untilShort(ctx, &removed.Consumed, func() (int, error) {
-			return c.cleaner.CleanupConsumed(ctx, group, c.config.InboxRetention, c.config.Batch)
+		err = c.untilShort(ctx, &removed.Consumed, func(limit int) (int, error) {
+			return c.cleaner.CleanupConsumed(ctx, group, c.config.InboxRetention, limit)
 		})
 	}
 	return removed, err
 }
 
 func (c *Cleanup) events(ctx context.Context, removed *int) error {
-	request := store.CleanupRequest{Retention: c.config.Retention, Limit: c.config.Batch, Archive: c.config.Archive}
+	request := store.CleanupRequest{Retention: c.config.Retention, Archive: c.config.Archive}
 	if c.config.Below != nil {
 		below, err := c.config.Below(ctx)
 		if err != nil || below <= 0 {
@@ -111,18 +113,22 @@ func (c *Cleanup) events(ctx context.Context, removed *int) error {
 		}
 		request.Below = below
 	}
-	return c.untilShort(ctx, removed, func() (int, error) { return c.cleaner.Cleanup(ctx, request) })
+	return c.untilShort(ctx, removed, func(limit int) (int, error) {
+		request.Limit = limit
+		return c.cleaner.Cleanup(ctx, request)
+	})
 }
 
-// untilShort repeats a step until it removes less than a full batch.
-func (c *Cleanup) untilShort(ctx context.Context, total *int, step func() (int, error)) error {
-	for {
-		n, err := step()
+// untilShort repeats a step until it removes less than it was asked to.
+func (c *Cleanup) untilShort(ctx context.Context, total *int, step func(limit int) (int, error)) error {
+	for pace := newPace(c.config.Batch, c.config.Pause); ; {
+		limit, began := pace.limit, now()
+		n, err := step(limit)
 		*total += n
-		if err != nil || n < c.config.Batch {
+		if err != nil || n < limit {
 			return err
 		}
-		if !rest(ctx, c.config.Pause) {
+		if !rest(ctx, pace.after(now().Sub(began))) {
 			return ctx.Err()
 		}
 	}

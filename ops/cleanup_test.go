@@ -95,6 +95,58 @@ func TestCleanupRunsUntilStoppedAndSurvivesFailures(t *testing.T) {
 	})
 }
 
+// paced is a database that takes a while for each row, and longer for the first.
+type paced struct {
+	store.Cleaner
+	each    time.Duration
+	left    int
+	busy    time.Duration
+	largest int
+}
+
+func (p *paced) Cleanup(_ context.Context, request store.CleanupRequest) (int, error) {
+	n := min(request.Limit, p.left)
+	took := time.Millisecond + time.Duration(n)*p.each
+	time.Sleep(took)
+	p.left -= n
+	p.busy += took
+	p.largest = max(p.largest, n)
+	return n, nil
+}
+
+func TestCleanupLeavesTheDatabaseToOthers(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		each     time.Duration
+		at, most int // rows of the largest batch
+	}{
+		{"fast", time.Microsecond, 1000, 1000},
+		{"slow", 100 * time.Microsecond, 50, 200},
+		{"crawling", 2 * time.Millisecond, 10, 50},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &paced{each: c.each, left: 20_000}
+				cleanup, err := NewCleanup(st, &CleanupConfig{Pause: time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				removed, err := cleanup.Once(t.Context())
+				if err != nil || removed.Events != 20_000 {
+					t.Fatalf("removed %+v, %v", removed, err)
+				}
+				if st.largest < c.at || st.largest > c.most {
+					t.Errorf("the largest batch had %d rows, want %d to %d", st.largest, c.at, c.most)
+				}
+				if all := time.Since(began); st.busy*4 > all {
+					t.Errorf("busy for %v of %v, want at most a fourth", st.busy, all)
+				}
+			})
+		})
+	}
+}
+
 func TestCleanupRefusesNegative(t *testing.T) {
 	if _, err := NewCleanup(memstore.New(nil), &CleanupConfig{Retention: -1}); err == nil {
 		t.Error("accepted")
