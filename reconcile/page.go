@@ -54,7 +54,11 @@ func (t *tables) pages(ctx context.Context, from *Key, rows int) iter.Seq[page] 
 					return
 				}
 				result := make(chan page, 1)
-				results <- result // has room: there are no more of them than desks
+				select { // a desk is free before its page is taken, so there may be no room
+				case results <- result:
+				case <-ctx.Done():
+					return
+				}
 				follow := d.lead(ctx, next, rows)
 				next = d.whole.To
 				working.Go(func() {
