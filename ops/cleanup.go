@@ -39,11 +39,12 @@ type CleanupConfig struct {
 	Logger *slog.Logger
 }
 
-// Cleanup removes settled events, batch by batch. It never touches an event
-// that is in the queue or has no receipt.
+// Cleanup removes settled events, and what consumers need not remember, batch by
+// batch. It never touches an event that is in the queue or has no receipt.
 type Cleanup struct {
-	cleaner store.Cleaner
-	config  CleanupConfig
+	outbox   store.Cleaner
+	consumer store.Forgetter
+	config   CleanupConfig
 }
 
 // Removed counts what one round of a [Cleanup] removed.
@@ -52,14 +53,18 @@ type Removed struct {
 	Consumed int `json:"consumed"`
 }
 
-// NewCleanup returns a cleanup of one store.
-func NewCleanup(cleaner store.Cleaner, config *CleanupConfig) (*Cleanup, error) {
-	c := &Cleanup{cleaner: cleaner}
+// NewCleanup returns a cleanup of an outbox, of the consumer's tables, or of
+// both; nil leaves one out. Groups need the consumer's.
+func NewCleanup(outbox store.Cleaner, consumer store.Forgetter, config *CleanupConfig) (*Cleanup, error) {
+	c := &Cleanup{outbox: outbox, consumer: consumer}
 	if config != nil {
 		c.config = *config
 	}
 	if c.config.Retention < 0 || c.config.InboxRetention < 0 || c.config.Batch < 0 || c.config.Pause < 0 || c.config.Every < 0 {
 		return nil, &waybill.Error{Op: "configure cleanup", Err: errors.New("a negative value")}
+	}
+	if consumer == nil && len(c.config.Groups) > 0 {
+		return nil, &waybill.Error{Op: "configure cleanup", Err: errors.New("there are groups, and no tables of a consumer")}
 	}
 	const thirtyDays = 30 * 24 * time.Hour
 	c.config.Retention = orDefault(c.config.Retention, thirtyDays)
@@ -92,13 +97,16 @@ func (c *Cleanup) Run(ctx context.Context) error {
 // Once does one round: it removes all that may go now.
 func (c *Cleanup) Once(ctx context.Context) (Removed, error) {
 	var removed Removed
-	err := c.events(ctx, &removed.Events)
+	var err error
+	if c.outbox != nil {
+		err = c.events(ctx, &removed.Events)
+	}
 	for _, group := range c.config.Groups {
 		if err != nil {
 			break
 		}
 		err = c.untilShort(ctx, &removed.Consumed, func(limit int) (int, error) {
-			return c.cleaner.CleanupConsumed(ctx, group, c.config.InboxRetention, limit)
+			return c.consumer.CleanupConsumed(ctx, group, c.config.InboxRetention, limit)
 		})
 	}
 	return removed, err
@@ -115,7 +123,7 @@ func (c *Cleanup) events(ctx context.Context, removed *int) error {
 	}
 	return c.untilShort(ctx, removed, func(limit int) (int, error) {
 		request.Limit = limit
-		return c.cleaner.Cleanup(ctx, request)
+		return c.outbox.Cleanup(ctx, request)
 	})
 }
 

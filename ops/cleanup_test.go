@@ -32,7 +32,7 @@ func TestCleanupKeepsWhatIsUnsettledOrYoung(t *testing.T) {
 	d.add(order("young", 9))
 	d.send("young")
 
-	c, err := NewCleanup(d, &CleanupConfig{Retention: 24 * time.Hour, InboxRetention: 24 * time.Hour, Batch: 2, Pause: time.Millisecond, Groups: []string{"inventory"}})
+	c, err := NewCleanup(d, d, &CleanupConfig{Retention: 24 * time.Hour, InboxRetention: 24 * time.Hour, Batch: 2, Pause: time.Millisecond, Groups: []string{"inventory"}})
 	d.must(err)
 	removed, err := c.Once(t.Context())
 	// The newest consumed row of a partition stays.
@@ -59,7 +59,7 @@ func TestCleanupStaysBelowCoverage(t *testing.T) {
 	}
 	d.at = d.at.Add(48 * time.Hour)
 	var below atomic.Int64
-	c, err := NewCleanup(d, &CleanupConfig{Retention: time.Hour, Below: func(context.Context) (int64, error) { return below.Load(), nil }})
+	c, err := NewCleanup(d, nil, &CleanupConfig{Retention: time.Hour, Below: func(context.Context) (int64, error) { return below.Load(), nil }})
 	d.must(err)
 	if removed, err := c.Once(t.Context()); err != nil || removed.Events != 0 {
 		t.Errorf("nothing covered: removed %+v, error %v", removed, err)
@@ -82,7 +82,7 @@ func TestCleanupRunsUntilStoppedAndSurvivesFailures(t *testing.T) {
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 65*time.Minute)
 		defer stop()
-		c, err := NewCleanup(st, &CleanupConfig{Every: 10 * time.Minute})
+		c, err := NewCleanup(st, nil, &CleanupConfig{Every: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestCleanupLeavesTheDatabaseToOthers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &paced{each: c.each, left: 20_000}
-				cleanup, err := NewCleanup(st, &CleanupConfig{Pause: time.Millisecond})
+				cleanup, err := NewCleanup(st, nil, &CleanupConfig{Pause: time.Millisecond})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +148,10 @@ func TestCleanupLeavesTheDatabaseToOthers(t *testing.T) {
 }
 
 func TestCleanupRefusesNegative(t *testing.T) {
-	if _, err := NewCleanup(memstore.New(nil), &CleanupConfig{Retention: -1}); err == nil {
+	if _, err := NewCleanup(memstore.New(nil), nil, &CleanupConfig{Retention: -1}); err == nil {
 		t.Error("accepted")
+	}
+	if _, err := NewCleanup(memstore.New(nil), nil, &CleanupConfig{Groups: []string{"inventory"}}); err == nil {
+		t.Error("groups without the tables of a consumer were accepted")
 	}
 }

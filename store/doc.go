@@ -4,7 +4,7 @@
 //   - [Appender] adds events inside the caller's transaction, and
 //     [CommitAppender], where there is one, commits it too;
 //   - [Queue], [Leases] serve the relay;
-//   - [Inspector], [Operator], [Cleaner] serve people and schedules;
+//   - [Inspector], [Operator], [Cleaner], [Forgetter] serve people and schedules;
 //   - [Inbox], [HeldReader] and [Readers] serve consumers.
 //
 // An adapter lives in a package of its own below this one, implements the

@@ -35,7 +35,10 @@ const (
 // Outcomes of an action on one event that a consumer keeps aside, beside
 // [OutcomeRetried] and [OutcomeSkipped].
 const (
-	OutcomeReleased = "released"         // to be handled at once, once
+	OutcomeReleased = "released" // to be handled at once, once
+	// OutcomeSkippedInTurn: lower versions of its aggregate are settled before.
+	OutcomeSkippedInTurn = "skipped in its turn"
+
 	OutcomeNotHeld  = "not held"         // the group keeps no such event aside
 	OutcomeBehind   = "behind another"   // an earlier event of its key decides
 	OutcomeWaits    = "waits"            // for a lower version: release it, or skip it
@@ -90,9 +93,4 @@ type Cleaner interface {
 	// removes those events, with their receipts, whose receipt is older than the
 	// retention and which have no queue row. It returns how many it removed.
 	Cleanup(ctx context.Context, request CleanupRequest) (int, error)
-	// CleanupConsumed removes consumed_event rows of a group older than the
-	// retention, with their effect calls, never the newest of their partition; it
-	// returns how many. In the same transaction it moves the group's horizon to
-	// the time before which it removes, having waited for those that read it.
-	CleanupConsumed(ctx context.Context, group string, retention time.Duration, limit int) (int, error)
 }

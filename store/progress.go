@@ -2,7 +2,13 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/waybillhq/waybill"
 )
 
 // Aggregate names what versions are counted of. Its parts fit the columns: at
@@ -54,4 +60,20 @@ type ProgressTx interface {
 	// WAITING of these aggregates, in any key, with a version of at most To + 1,
 	// and returns how many events that were.
 	AdvanceProgress(ctx context.Context, group string, advances []Advance) (woken int, err error)
+}
+
+// AggregateOf names an event's aggregate as the columns can keep it: parts that
+// do not fit are kept as their hash.
+func AggregateOf(e *waybill.Event) Aggregate {
+	return Aggregate{
+		TenantID: fitted(e.TenantID, waybill.MaxKeyLen), Type: fitted(e.AggregateType, waybill.MaxTypeLen), ID: fitted(e.AggregateID, waybill.MaxKeyLen),
+	}
+}
+
+func fitted(text string, limit int) string {
+	if len(text) <= limit && utf8.ValidString(text) && !strings.ContainsRune(text, 0) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }

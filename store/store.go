@@ -19,4 +19,5 @@ type Consumer[TX any] interface {
 	Effects
 	DeadLetters
 	Readers
+	Forgetter
 }

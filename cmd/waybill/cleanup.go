@@ -112,7 +112,7 @@ func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter
 			ofOutbox.Retention = age
 		}
 	}
-	cleanup, err := ops.NewCleanup(st, ofOutbox)
+	cleanup, err := ops.NewCleanup(st, nil, ofOutbox)
 	if err != nil {
 		return removed, usageError{err}
 	}
@@ -129,9 +129,7 @@ func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter
 		if err != nil {
 			return removed, err
 		}
-		of := cleanupConfig(settings, groups)
-		of.Below = nothing
-		cleanup, err := ops.NewCleanup(in.Reader.(adapter.Store), of)
+		cleanup, err := ops.NewCleanup(nil, in.Reader.(adapter.Store), cleanupConfig(settings, groups))
 		if err != nil {
 			return removed, usageError{err}
 		}
@@ -165,5 +163,5 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// nothing is the coverage of a database whose events are another's business.
+// nothing is the coverage of checks that have compared nothing yet.
 func nothing(context.Context) (int64, error) { return 0, nil }

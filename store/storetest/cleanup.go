@@ -236,7 +236,7 @@ func cleanupConsumed[TX any](t *testing.T, s *suite[TX]) {
 	mark("points", "p0-1", 0, 1)
 	clean := func(retention time.Duration, limit int) int {
 		t.Helper()
-		n, err := s.Outbox.CleanupConsumed(t.Context(), "stock", retention, limit)
+		n, err := s.Consumer.CleanupConsumed(t.Context(), "stock", retention, limit)
 		if err != nil {
 			t.Fatalf("cleanup consumed: %v", err)
 		}

@@ -235,7 +235,7 @@ func effectCleanup[TX any](t *testing.T, s *suite[TX]) {
 	for _, id := range []string{"1", "2", "unsettled"} {
 		s.beginEffect(t, coupon(id, "me"), time.Hour)
 	}
-	if n, err := s.Outbox.CleanupConsumed(t.Context(), group, 0, 0); err != nil || n != 1 {
+	if n, err := s.Consumer.CleanupConsumed(t.Context(), group, 0, 0); err != nil || n != 1 {
 		t.Fatalf("cleanup: got %d, %v, want 1", n, err)
 	}
 	if found := s.effects(t, "1"); len(found) != 0 {

@@ -43,7 +43,7 @@ func horizonMoves[TX any](t *testing.T, s *suite[TX]) {
 		t.Errorf("before any cleanup: got %v", at)
 	}
 	s.consumeInTurn(t, "1", "2")
-	if n, err := s.Outbox.CleanupConsumed(t.Context(), group, time.Hour, 0); err != nil || n != 0 {
+	if n, err := s.Consumer.CleanupConsumed(t.Context(), group, time.Hour, 0); err != nil || n != 0 {
 		t.Fatalf("cleanup: got %d, %v, want 0", n, err)
 	}
 	if at := s.horizon(t); !at.IsZero() {
@@ -53,7 +53,7 @@ func horizonMoves[TX any](t *testing.T, s *suite[TX]) {
 	if err != nil || len(consumed) != 1 {
 		t.Fatalf("consumed: got %v, %v", consumed, err)
 	}
-	if n, err := s.Outbox.CleanupConsumed(t.Context(), group, 0, 0); err != nil || n != 1 {
+	if n, err := s.Consumer.CleanupConsumed(t.Context(), group, 0, 0); err != nil || n != 1 {
 		t.Fatalf("cleanup: got %d, %v, want 1", n, err)
 	}
 	at := s.horizon(t)
@@ -61,7 +61,7 @@ func horizonMoves[TX any](t *testing.T, s *suite[TX]) {
 		t.Errorf("horizon: got %v, want it not before %v", at, consumed[0].ConsumedAt)
 	}
 	s.consumeInTurn(t, "3", "4")
-	if _, err := s.Outbox.CleanupConsumed(t.Context(), group, time.Hour, 0); err != nil {
+	if _, err := s.Consumer.CleanupConsumed(t.Context(), group, time.Hour, 0); err != nil {
 		t.Fatal(err)
 	}
 	if again := s.horizon(t); again.Before(at) {
@@ -78,7 +78,7 @@ func horizonWaits[TX any](t *testing.T, s *suite[TX]) {
 	}
 	cleaned := make(chan error, 1)
 	go func() {
-		_, err := s.Outbox.CleanupConsumed(context.WithoutCancel(t.Context()), group, 0, 0)
+		_, err := s.Consumer.CleanupConsumed(context.WithoutCancel(t.Context()), group, 0, 0)
 		cleaned <- err
 	}()
 	stillWaiting(t, "the cleanup", cleaned)

@@ -93,7 +93,7 @@ func (s *suite[TX]) works(t *testing.T) {
 	if _, _, err := s.Consumer.RenewReaders(t.Context(), group, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Outbox.CleanupConsumed(t.Context(), group, 0, 10); err != nil {
+	if _, err := s.Consumer.CleanupConsumed(t.Context(), group, 0, 10); err != nil {
 		t.Fatal(err)
 	}
 }

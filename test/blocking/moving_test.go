@@ -52,7 +52,7 @@ func tidy(tb testing.TB, d *database, config ops.CleanupConfig) (stop func()) {
 	config.Retention = time.Millisecond
 	logs := &lab.Output{}
 	config.Logger = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	c, err := ops.NewCleanup(d.outbox, &config)
+	c, err := ops.NewCleanup(d.outbox, nil, &config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 type Store interface {
 	store.Outbox
 	store.HeldReader
+	store.Forgetter
 }
 
 // Broker is a broker as the relay uses it. Its Close also ends what the
