@@ -3,6 +3,7 @@ package testenv
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -63,15 +64,35 @@ func Redis7(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_TEST_REDIS7", "redis7", "Redis 7")
 }
 
+// Python3 returns the path of a Python 3 with its module sqlite3.
+func Python3(tb testing.TB) string {
+	tb.Helper()
+	const name = "python3"
+	path, err := exec.LookPath(name)
+	if err == nil {
+		err = exec.CommandContext(tb.Context(), path, "-c", "import sqlite3").Run()
+	}
+	if err != nil {
+		const sentence = "there is no %s with sqlite3 to run the example with: %v"
+		if required() {
+			tb.Fatalf(sentence, name, err)
+		}
+		tb.Skipf(sentence, name, err)
+	}
+	return path
+}
+
 func lookup(tb testing.TB, variable, name, product string) string {
 	tb.Helper()
 	if value := os.Getenv(variable); value != "" {
 		return value
 	}
 	const sentence = `%s is not set, so there is no %s to test against: run eval "$(test/env/env up %s)" first`
-	if os.Getenv("CI") != "" || os.Getenv(EnvRequired) != "" {
+	if required() {
 		tb.Fatalf(sentence, variable, product, name)
 	}
 	tb.Skipf(sentence, variable, product, name)
 	return ""
 }
+
+func required() bool { return os.Getenv("CI") != "" || os.Getenv(EnvRequired) != "" }
