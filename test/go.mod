@@ -8,9 +8,12 @@ require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/twmb/franz-go v1.22.3
+	github.com/twmb/franz-go/pkg/kadm v1.20.0
 	github.com/waybillhq/waybill v0.0.0
 	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
+	github.com/waybillhq/waybill/examples v0.0.0
 	github.com/waybillhq/waybill/store/mysql v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
@@ -54,8 +57,6 @@ require (
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/rcrowley/go-metrics v0.0.0-20250401214520-65e299d6c5c9 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	github.com/twmb/franz-go v1.22.3 // indirect
-	github.com/twmb/franz-go/pkg/kadm v1.20.0 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
@@ -74,6 +75,8 @@ replace (
 	github.com/waybillhq/waybill => ..
 	github.com/waybillhq/waybill/broker/kafka => ../broker/kafka
 	github.com/waybillhq/waybill/broker/natsjs => ../broker/natsjs
+	github.com/waybillhq/waybill/examples => ../examples
+	github.com/waybillhq/waybill/inbox/redisfilter => ../inbox/redisfilter
 	github.com/waybillhq/waybill/store/mysql => ../store/mysql
 	github.com/waybillhq/waybill/store/postgres => ../store/postgres
 	github.com/waybillhq/waybill/store/sqlite => ../store/sqlite

@@ -114,7 +114,7 @@ func (t *town) hire(nats *natsjs.Broker) error {
 		handler inbox.Handler[*sql.Tx]
 		topics  []string
 	}{
-		{"fulfilment", t.fulfilment, chain.On(chain.Fulfil(&t.coupons), over, told), []string{chain.OrdersTopic}},
+		{"fulfilment", t.fulfilment, chain.On(chain.Fulfil(&t.coupons, chain.FulfilmentsTopic), over, told), []string{chain.OrdersTopic}},
 		{"points", t.books, chain.On(chain.AddPoints, over, nil), []string{chain.OrdersTopic}},
 		{"ledger", t.books, chain.On(chain.Book, over, nil), []string{chain.OrdersTopic, chain.FulfilmentsTopic}},
 	} {

@@ -20,8 +20,8 @@ var (
 
 // Fulfil grants a coupon for each paid order, and tells that it did. The call of
 // the coupon service carries the event's id: when this transaction fails after
-// it, the repetition gets the same coupon.
-func Fulfil(coupons Coupons) Handle {
+// it, the repetition gets the same coupon. topic is where fulfilments are told.
+func Fulfil(coupons Coupons, topic string) Handle {
 	return func(ctx context.Context, tx Tx, e waybill.Event) error {
 		o, err := readOrder(&e)
 		if err != nil || e.Type != "OrderPaid" {
@@ -46,7 +46,7 @@ func Fulfil(coupons Coupons) Handle {
 			return err
 		}
 		return tx.Append(ctx, follow(&e, waybill.Event{
-			ID: waybill.KeyID("", "fulfilment", o.ID, 1, "OrderFulfilled"), Type: "OrderFulfilled", Topic: FulfilmentsTopic,
+			ID: waybill.KeyID("", "fulfilment", o.ID, 1, "OrderFulfilled"), Type: "OrderFulfilled", Topic: topic,
 			AggregateType: "fulfilment", AggregateID: o.ID, AggregateVersion: 1, Data: data,
 		}))
 	}

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -13,7 +14,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// The topics, and the tables of the shop. Their SQL is that of every database.
+// The topics, unless a service is given others.
 const (
 	OrdersTopic      = "trading-orders"
 	FulfilmentsTopic = "trading-fulfilments"
@@ -38,6 +39,8 @@ type Shop struct {
 	DB      *sql.DB
 	Dialect guard.Dialect
 	Writer  *outbox.Writer[store.SQLTx]
+	// Topic is where the events of orders go; empty means OrdersTopic.
+	Topic string
 	// Wake, if set, tells a relay in this process that there is something to send.
 	Wake func()
 }
@@ -109,7 +112,7 @@ func (s *Shop) Pay(ctx context.Context, p Payment) (first bool, err error) {
 func (s *Shop) event(o Order, version int64, kind string) waybill.Event {
 	data, _ := json.Marshal(o) // two texts, a number and a flag
 	e := waybill.Event{
-		ID: waybill.KeyID("", "order", o.ID, version, kind), Type: kind, Topic: OrdersTopic, AggregateType: "order", AggregateID: o.ID,
+		ID: waybill.KeyID("", "order", o.ID, version, kind), Type: kind, Topic: cmp.Or(s.Topic, OrdersTopic), AggregateType: "order", AggregateID: o.ID,
 		AggregateVersion: version, Data: data, CorrelationID: "checkout-" + o.ID,
 	}
 	if kind != "OrderPlaced" {
