@@ -26,19 +26,18 @@ help: ## print this list
 .PHONY: check
 check: format-check vet lint house short ## format, vet, linters, house rules, quick tests; no server
 
-# Modules are tested one package at a time: their servers are shared, and in
-# PostgreSQL an open transaction of one database holds back what others may know
-# of theirs.
+# Tests of databases and brokers wait most of the time, so more of them run at a
+# time than there are cores: packages side by side, and the cases within each.
 .PHONY: test
 test: ## all tests of all modules, with real servers, the core under the race detector
 	@servers=$$(test/env/env up $(SERVERS)); eval "$$servers"; \
 	export WAYBILL_TEST_REQUIRED=1; \
 	$(GO) test -race -timeout 10m ./...; \
-	$(if $(MODULES),$(GO) test -p 1 -timeout 20m $(addsuffix /...,$(MODULES)))
+	$(if $(MODULES),$(GO) test -p 2 -parallel 4 -timeout 20m $(addsuffix /...,$(MODULES)))
 
 .PHONY: bench
-bench: ## benchmarks of all modules; BENCH=pattern chooses
-	@servers=$$(test/env/env up $(SERVERS)); eval "$$servers"; \
+bench: ## benchmarks of all modules, on servers started anew; BENCH=pattern chooses
+	@test/env/env down $(SERVERS); servers=$$(WAYBILL_ENV_DURABLE=1 test/env/env up $(SERVERS)); eval "$$servers"; \
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 30m $(PACKAGES)
 
 .PHONY: demo

@@ -26,6 +26,7 @@ var relayPoints = []struct {
 func TestRelayIsKilled(t *testing.T) {
 	for _, c := range relayPoints {
 		t.Run(c.point, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, w *world) {
 				w.append(8, keys(20)...)
 				w.append(1, tooLarge) // must end DEAD, whoever dies over it
@@ -55,6 +56,7 @@ var consumerPoints = []string{"inbox.received:2", "inbox.inserted:30", "inbox.ef
 func TestConsumerIsKilled(t *testing.T) {
 	for _, point := range consumerPoints {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, w *world) {
 				// Where the commit of a batch is the point, no retry of a held event
 				// may pass it first.
