@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/internal/fault"
 	"github.com/waybillhq/waybill/store"
 )
@@ -17,11 +18,14 @@ type batch[TX any] struct {
 	p     *Processor[TX]
 	work  context.Context
 	trial bool // paused: the first run of the handler decides, and its failure holds nothing
+	size  *groupSize
 
 	ctx   context.Context
 	tx    store.InboxTx[TX]
 	watch *watch
+	began time.Time
 	keys  map[store.HeldKeyRef]*keyState // the locked ones
+	gate  *gate
 	// news is what to tell once the transaction is committed.
 	news []func()
 }
@@ -55,52 +59,81 @@ func (b *batch[TX]) settle(stop context.Context, items []*item, mayCommit func(*
 	b.watch = newWatch(b.p.config.HandlerTimeout, cancel)
 	defer b.watch.stop()
 
-	began := now()
+	b.began = now()
 	tx, err := b.p.st.BeginInbox(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errBegin, err)
 	}
 	b.tx = tx
 	defer rollback(ctx, tx)
-	if err := b.lockHeld(items); err != nil {
+	if err := b.prepare(items); err != nil {
 		return 0, &diedError{err: err}
 	}
-	settled, last := 0, items[0]
-	for _, it := range items {
-		if settled > 0 && (stop.Err() != nil || now().Sub(began) >= b.p.config.longest()) {
+	settled := 0
+	for more := true; more && settled < len(items); {
+		if settled > 0 && b.enough(stop) {
 			break
 		}
-		b.watch.restart()
-		last = it
-		done, more, err := b.one(it)
-		if err != nil {
+		var n int
+		if n, more, err = b.some(stop, items[settled:], settled > 0); err != nil {
 			return 0, err
 		}
-		if done {
-			settled++
-		}
-		if !more {
-			break
-		}
+		settled += n
 	}
 	if settled == 0 {
 		return 0, nil
 	}
-	for _, it := range items[:settled] {
-		if !mayCommit(it) {
-			return 0, errNotOurs
-		}
+	if err := b.commit(items[:settled], mayCommit); err != nil {
+		return 0, err
 	}
-	b.watch.restart()
-	if err := tx.Commit(ctx); err != nil {
-		return 0, &diedError{at: last, blame: true, err: err}
-	}
-	fault.Point("inbox.committed")
 	for _, say := range b.news {
 		say()
 	}
-	tell(b.p.config.Events.Batch, BatchInfo{Events: settled, Took: now().Sub(began), OldestAge: oldestAge(items[:settled])})
+	tell(b.p.config.Events.Batch, BatchInfo{Events: settled, Took: now().Sub(b.began), OldestAge: oldestAge(items[:settled])})
 	return settled, nil
+}
+
+// enough reports whether the transaction should take no further event.
+func (b *batch[TX]) enough(stop context.Context) bool {
+	return stop.Err() != nil || now().Sub(b.began) >= b.p.config.longest()
+}
+
+func (b *batch[TX]) commit(items []*item, mayCommit func(*item) bool) error {
+	b.watch.restart()
+	woken, err := b.gate.write(b.ctx, b.tx)
+	if err != nil {
+		return &diedError{err: err}
+	}
+	for _, it := range items {
+		if !mayCommit(it) {
+			return errNotOurs
+		}
+	}
+	b.watch.restart()
+	if err := b.tx.Commit(b.ctx); err != nil {
+		return &diedError{blame: true, err: err}
+	}
+	fault.Point("inbox.committed")
+	if woken > 0 {
+		b.p.wakeReleaser()
+	}
+	return nil
+}
+
+// prepare reads what the decisions depend on: what is held of the events' keys,
+// and how far their aggregates are.
+func (b *batch[TX]) prepare(items []*item) error {
+	if err := b.lockHeld(items); err != nil {
+		return err
+	}
+	b.gate = newGate(&b.p.config)
+	return b.gate.load(b.ctx, b.tx.ReadProgress, func(yield func(*waybill.Event) bool) {
+		for _, it := range items {
+			if !yield(&it.event) {
+				return
+			}
+		}
+	})
 }
 
 // lockHeld finds, without a lock, which keys have held events, and locks those.
@@ -133,25 +166,33 @@ func (b *batch[TX]) lockHeld(items []*item) error {
 	return nil
 }
 
-// one takes one event through the stages. It reports whether the event is
-// settled, and whether the batch may go on with the next.
-func (b *batch[TX]) one(it *item) (done, more bool, err error) {
-	if it.known {
-		b.duplicate(it, false)
-		return true, true, nil
+// some settles one event that does not run, or a group of those that do. It
+// reports how many are settled, and whether the batch may go on.
+func (b *batch[TX]) some(stop context.Context, items []*item, isCut bool) (n int, more bool, err error) {
+	it := items[0]
+	b.watch.restart()
+	switch b.admit(it) {
+	case settledAlready:
+		b.duplicate(it, !it.known)
+		if it.known && b.gate.ask(&it.event) == passes {
+			b.gate.pass(&it.event)
+		}
+		return 1, true, nil
+	case mustWait:
+		return b.setAside(it, nil, store.HeldBlocked)
+	case hasGap:
+		verdict, err := b.gate.lock(b.ctx, b.tx, &it.event)
+		switch {
+		case err != nil:
+			return 0, false, &diedError{at: it, err: err}
+		case verdict == mustAwait:
+			return b.setAside(it, nil, store.HeldWaiting)
+		}
+		return 0, true, nil // it need not wait any more
+	case willFail:
+		return b.setAside(it, it.fail, store.HeldRetry)
 	}
-	switch decision, err := b.admit(it); {
-	case err != nil:
-		return false, false, &diedError{at: it, err: err}
-	case decision == settledAlready:
-		return true, true, nil
-	case decision == mustWait:
-		return b.setAside(it, nil)
-	}
-	if it.fail != nil {
-		return b.setAside(it, it.fail)
-	}
-	return b.apply(it)
+	return b.group(stop, items, isCut)
 }
 
 // decision is what the stages before the handler say of an event.
@@ -159,89 +200,33 @@ type decision uint8
 
 const (
 	mayRun decision = iota
+	isOld           // below what its aggregate has reached
 	settledAlready
-	mustWait
+	mustWait // behind another one of its key
+	hasGap   // for a lower version
+	willFail // the handler has had its say already
 )
 
-// admit is where an event's fate is decided before its handler may run. Today
-// what is held decides; a gate that counts versions has its place here, before
-// the block.
-func (b *batch[TX]) admit(it *item) (decision, error) {
+// admit is where an event's fate is decided before its handler may run. The
+// gate is asked first about what is old, which nothing held can change, and last
+// about a gap: what is blocked is put in order when it is released.
+func (b *batch[TX]) admit(it *item) decision {
 	state := b.keys[it.key]
+	if it.known || state != nil && state.ids[it.event.ID] {
+		return settledAlready
+	}
+	verdict := b.gate.ask(&it.event)
 	switch {
-	case state == nil:
-		return mayRun, nil
-	case state.ids[it.event.ID]:
-		b.duplicate(it, true)
-		return settledAlready, nil
-	case state.blocked:
-		return mustWait, nil
+	case verdict == isStale:
+		return isOld
+	case state != nil && state.keepsBack(b.p, &it.event):
+		return mustWait
+	case verdict == mustAwait:
+		return hasGap
+	case it.fail != nil:
+		return willFail
 	}
-	return mayRun, nil
-}
-
-// apply runs the handler between a savepoint and its release, the event's id
-// inserted first.
-func (b *batch[TX]) apply(it *item) (done, more bool, err error) {
-	died := func(blame bool, err error) (bool, bool, error) {
-		return false, false, &diedError{at: it, blame: blame, err: err}
-	}
-	outcome := store.Applied
-	if it.event.IsSkipMarker() {
-		outcome = store.ConsumedSkipped
-	}
-	if err := b.tx.Savepoint(b.ctx); err != nil {
-		return died(false, err)
-	}
-	first, err := b.tx.MarkConsumed(b.ctx, it.consumed(b.p.config.Group, outcome))
-	if err != nil {
-		return died(false, err)
-	}
-	fault.Point("inbox.inserted")
-	if !first || outcome == store.ConsumedSkipped {
-		if err := b.tx.Release(b.ctx); err != nil {
-			return died(false, err)
-		}
-		if first {
-			b.applied(it, outcome)
-		} else {
-			b.duplicate(it, false)
-		}
-		return true, true, nil
-	}
-
-	r := b.p.call(b.ctx, b.tx.Handle(), it.event, 1)
-	fault.Point("inbox.effect")
-	if r.abandoned {
-		b.tx.Abort()
-	}
-	switch {
-	case r.stopped: // by the grace period, or by the watch
-		return died(b.work.Err() == nil, r.err)
-	case r.abandoned:
-		it.fail = failureOf(r.err, "")
-		return false, false, errAbandoned
-	case r.err == nil:
-		releaseErr := b.tx.Release(b.ctx)
-		if releaseErr == nil {
-			b.p.pause.succeeded()
-			b.applied(it, outcome)
-			return true, true, nil // a success ends the pause
-		}
-		// An error that the handler kept to itself: either the savepoint can still
-		// be rolled back to, or the whole transaction is gone.
-		r.err = fmt.Errorf("the handler left the transaction unusable: %w", releaseErr)
-	}
-	if err := b.tx.RollbackTo(b.ctx); err != nil {
-		return died(true, errors.Join(r.err, err))
-	}
-	if b.trial {
-		it.trials++
-		if it.trials <= len(b.p.config.Schedule) {
-			return false, false, nil
-		}
-	}
-	return b.setAside(it, failureOf(r.err, r.stack))
+	return mayRun
 }
 
 // applied and duplicate note what to tell after the commit.
@@ -249,8 +234,10 @@ func (b *batch[TX]) apply(it *item) (done, more bool, err error) {
 func (b *batch[TX]) applied(it *item, outcome store.Outcome) {
 	b.news = append(b.news, func() {
 		p := b.p
-		if seen, late := p.versions.note(&it.event); late {
-			tell(p.config.Events.OutOfOrder, OutOfOrderInfo{Event: it.event, Seen: seen})
+		if outcome != store.Stale {
+			if seen, late := p.versions.note(&it.event); late {
+				tell(p.config.Events.OutOfOrder, OutOfOrderInfo{Event: it.event, Seen: seen})
+			}
 		}
 		tell(p.config.Events.Applied, AppliedInfo{
 			Event: it.event, Outcome: outcome, Partition: it.partition, Position: it.delivery.Position, Age: age(it),

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/store"
 )
 
 // OnDead says what becomes of a key whose event is DEAD.
@@ -37,6 +39,26 @@ type Config struct {
 	Schedule []time.Duration
 	// OnDead says whether a DEAD event keeps back its key. "" means Hold.
 	OnDead OnDead
+	// Gate says in which versions of an aggregate events are let through. ""
+	// means GateNext.
+	Gate Gate
+	// Baseline says which version comes first of an aggregate of which the group
+	// has settled nothing. "" means BaselineOne.
+	Baseline Baseline
+	// Snapshot returns the version of an aggregate that the group's tables hold
+	// already, 0 for none: for a group that did not begin empty. It is asked for
+	// aggregates of which the group has settled nothing, while the transaction of a
+	// batch is open, and must not wait for that. nil means that they began empty.
+	Snapshot func(ctx context.Context, aggregate store.Aggregate) (version int64, err error)
+	// OnGap is asked for versions that others wait for. nil means that they are
+	// only waited for. See [GapsFromOutbox].
+	OnGap GapFunc
+	// GapDeadline is how long an event may wait for a lower version before
+	// Events.Gap raises the alarm and health is yellow. It waits on. 0 means 5 min.
+	GapDeadline time.Duration
+	// Workers bounds the transactions in which events of the stream are handled at
+	// once; events of one key are never in two of them. 0 means 4.
+	Workers int
 	// HandlerTimeout bounds one run of the handler. Its context ends then, and
 	// what it wrote is rolled back, even when it pays no heed. 0 means 30 s.
 	HandlerTimeout time.Duration
@@ -94,6 +116,7 @@ func (c Config) withDefaults() Config {
 	count(&c.BatchSize, 500)
 	count(&c.CrashTries, 3)
 	count(&c.RetryWorkers, 4)
+	count(&c.Workers, 4)
 	count(&c.PauseAfter, 10)
 	set(&c.PollWait, 500*time.Millisecond)
 	set(&c.HandlerTimeout, 30*time.Second)
@@ -103,12 +126,19 @@ func (c Config) withDefaults() Config {
 	set(&c.PauseMin, time.Second)
 	set(&c.PauseMax, time.Minute)
 	set(&c.CountEvery, 10*time.Second)
+	set(&c.GapDeadline, 5*time.Minute)
 	if c.Schedule == nil {
 		c.Schedule = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute}
 	}
 	c.Schedule = slices.Clone(c.Schedule)
 	if c.OnDead == "" {
 		c.OnDead = Hold
+	}
+	if c.Gate == "" {
+		c.Gate = GateNext
+	}
+	if c.Baseline == "" {
+		c.Baseline = BaselineOne
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -143,14 +173,22 @@ func (c *Config) check() error {
 			return fail("schema of %s: %w", name, err)
 		}
 	}
-	for name, n := range map[string]int{"BatchSize": c.BatchSize, "CrashTries": c.CrashTries, "RetryWorkers": c.RetryWorkers} {
+	if c.Gate != GateNext && c.Gate != GateLatest && c.Gate != GateNone {
+		return fail("Gate is %q: use %q, %q or %q", c.Gate, GateNext, GateLatest, GateNone)
+	}
+	if c.Baseline != BaselineOne && c.Baseline != BaselineFirstSeen {
+		return fail("Baseline is %q: use %q or %q", c.Baseline, BaselineOne, BaselineFirstSeen)
+	}
+	for name, n := range map[string]int{
+		"BatchSize": c.BatchSize, "CrashTries": c.CrashTries, "RetryWorkers": c.RetryWorkers, "Workers": c.Workers,
+	} {
 		if n < 1 {
 			return fail("%s is %d", name, n)
 		}
 	}
 	for name, d := range map[string]time.Duration{
 		"PollWait": c.PollWait, "HandlerTimeout": c.HandlerTimeout, "Grace": c.Grace, "ReaderTTL": c.ReaderTTL,
-		"SweepEvery": c.SweepEvery, "PauseMin": c.PauseMin, "PauseMax": c.PauseMax, "CountEvery": c.CountEvery,
+		"SweepEvery": c.SweepEvery, "PauseMin": c.PauseMin, "PauseMax": c.PauseMax, "CountEvery": c.CountEvery, "GapDeadline": c.GapDeadline,
 	} {
 		if d <= 0 {
 			return fail("%s is %v", name, d)

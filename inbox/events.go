@@ -24,6 +24,9 @@ type Events struct {
 	Held func(HeldInfo)
 	// OutOfOrder: an aggregate's version came after a higher one.
 	OutOfOrder func(OutOfOrderInfo)
+	// Gap: an event has waited for a lower version for longer than
+	// [Config.GapDeadline]. Told once for each gap by each process.
+	Gap func(GapInfo)
 	// Conflict: a transaction died, and its events are done again.
 	Conflict func(ConflictInfo)
 	// Batch: the events of one transaction were committed.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/waybillhq/waybill/broker"
@@ -22,7 +24,6 @@ type feed[TX any] struct {
 	positions    *positions
 
 	pending []*item // received and not settled, in order of arrival
-	alone   int     // how many of them to settle in transactions of their own
 	// failures counts what went wrong since something was last settled.
 	failures int
 	// pollFailures counts the same for the broker.
@@ -104,7 +105,7 @@ func (f *feed[TX]) forget(partition broker.Partition) {
 
 // poll reads records, and reports whether there are any.
 func (f *feed[TX]) poll(ctx context.Context) bool {
-	deliveries, err := f.subscription.Poll(ctx, f.p.config.BatchSize, f.p.config.PollWait)
+	deliveries, err := f.subscription.Poll(ctx, f.p.config.BatchSize*f.p.config.Workers, f.p.config.PollWait)
 	switch {
 	case ctx.Err() != nil:
 		return false // what came with it will come again
@@ -152,25 +153,74 @@ func (f *feed[TX]) advance(ctx, work context.Context) {
 	if !ok {
 		return
 	}
-	batch := &batch[TX]{p: f.p, work: work, trial: trial}
-	mayCommit := func(it *item) bool { return f.readers.mayCommit(it.partition) }
-	var settled int
-	var err error
 	items := f.next()
-	first := items[0]
-	if f.readers.isCareful(first.partition) {
-		settled, err = f.carefully(ctx, first, func() (int, error) { return batch.settle(ctx, items, mayCommit) })
-	} else if leave := f.p.alone.share(ctx); leave != nil {
-		settled, err = batch.settle(ctx, items, mayCommit)
-		leave()
+	if trial {
+		items = items[:1]
+	}
+	if first := items[0]; f.readers.isCareful(first.partition) {
+		err := f.carefully(ctx, first, func() (int, error) {
+			n, err := f.settle(ctx, work, items, trial)
+			f.done(items[:n])
+			return n, err
+		})
+		f.failed(ctx, work, items, err)
+	} else {
+		f.parallel(ctx, work, items, trial)
 	}
 	if trial {
 		f.p.pause.tried(fromStream)
 	}
-	f.done(settled)
-	if err != nil && work.Err() == nil {
-		f.failed(ctx, items, err)
+}
+
+func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) (int, error) {
+	batch := &batch[TX]{p: f.p, work: work, trial: trial, size: f.p.size}
+	return batch.settle(ctx, items, func(it *item) bool { return f.readers.mayCommit(it.partition) })
+}
+
+// parallel settles the events in several transactions at once, those of one key
+// in one. What is settled need not be the first of what is pending: the positions
+// find out up to where nothing is open.
+func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool) {
+	parts := split(items, f.p.config.Workers, f.p.config.BatchSize)
+	type result struct {
+		settled int
+		err     error
 	}
+	results := make([]result, len(parts))
+	var workers sync.WaitGroup
+	for i, part := range parts {
+		workers.Go(func() {
+			leave := f.p.alone.share(ctx)
+			if leave == nil {
+				return
+			}
+			defer leave()
+			results[i].settled, results[i].err = f.settle(ctx, work, part, trial)
+		})
+	}
+	workers.Wait()
+	for i, part := range parts {
+		f.done(part[:results[i].settled])
+	}
+	for i, part := range parts {
+		f.failed(ctx, work, part, results[i].err)
+	}
+}
+
+// split divides the events by their keys into at most n parts, each in order
+// and of at most so many; what is too much is left for later.
+func split(items []*item, n, most int) [][]*item {
+	if n = min(n, len(items)); n == 1 {
+		return [][]*item{items[:min(len(items), most)]}
+	}
+	seed := maphash.MakeSeed()
+	parts := make([][]*item, n)
+	for _, it := range items {
+		if i := maphash.Comparable(seed, it.key) % uint64(n); len(parts[i]) < most {
+			parts[i] = append(parts[i], it)
+		}
+	}
+	return slices.DeleteFunc(parts, func(part []*item) bool { return len(part) == 0 })
 }
 
 // claim makes sure that this process has its row for each partition that it
@@ -226,14 +276,11 @@ func (f *feed[TX]) unmark(ctx context.Context) {
 	}
 }
 
-// next returns the pending events that may share a transaction.
+// next returns the first of the pending events that may be settled at once.
 func (f *feed[TX]) next() []*item {
-	if f.alone > 0 || f.readers.isCareful(f.pending[0].partition) {
-		return f.pending[:1]
-	}
 	for i, it := range f.pending {
-		if f.readers.isCareful(it.partition) {
-			return f.pending[:i]
+		if it.solo || f.readers.isCareful(it.partition) {
+			return f.pending[:max(i, 1)]
 		}
 	}
 	return f.pending
@@ -242,15 +289,15 @@ func (f *feed[TX]) next() []*item {
 // carefully handles one event after an unclean stop: all alone, its mark
 // committed before, so that the process that comes after this one knows which
 // event took it down.
-func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, error)) (int, error) {
+func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, error)) error {
 	leave := f.p.alone.exclude(ctx)
 	if leave == nil {
-		return 0, nil
+		return nil
 	}
 	defer leave()
 	known, err := f.known(ctx, it)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !known && it.fail == nil && !it.marked {
 		// One mark for all attempts of one process: it counts processes. An event
@@ -258,7 +305,7 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 		// behind it.
 		tries, err := f.readers.mark(ctx, it.partition, it.event.ID)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		it.marked = true
 		if tries > f.p.config.CrashTries {
@@ -274,7 +321,7 @@ func (f *feed[TX]) carefully(ctx context.Context, it *item, settle func() (int, 
 			f.p.config.Logger.Warn("consumer could not clear its crash mark", "error", err)
 		}
 	}
-	return settled, err
+	return err
 }
 
 // known reports whether an event is consumed or held.
@@ -295,24 +342,39 @@ func (f *feed[TX]) known(ctx context.Context, it *item) (bool, error) {
 }
 
 // done forgets what is settled.
-func (f *feed[TX]) done(settled int) {
-	if settled == 0 {
+func (f *feed[TX]) done(settled []*item) {
+	if len(settled) == 0 {
 		return
 	}
-	for _, it := range f.pending[:settled] {
+	gone := make(map[*item]bool, len(settled))
+	for _, it := range settled {
 		f.positions.settle(it.partition, it.delivery.Position)
+		gone[it] = true
 	}
-	f.pending = f.pending[settled:]
-	f.alone = max(f.alone-settled, 0)
+	// A new slice: parts of the old one are still in use.
+	kept := make([]*item, 0, len(f.pending)-len(settled))
+	for _, it := range f.pending {
+		if !gone[it] {
+			kept = append(kept, it)
+		}
+	}
+	f.pending = kept
 	f.failures = 0
 	f.p.condition.fine(troubleDatabase)
 	f.noteOldest()
 }
 
 // failed decides how to go on after a transaction of which nothing remains.
-func (f *feed[TX]) failed(ctx context.Context, items []*item, err error) {
+func (f *feed[TX]) failed(ctx, work context.Context, items []*item, err error) {
 	var died *diedError
 	switch {
+	case err == nil || work.Err() != nil:
+		return
+	case isMoved(err): // another transaction was faster; what it did is seen now
+		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
+		f.failures++
+		pauseFor(ctx, backoff(min(f.failures, 5), time.Millisecond, retryLast))
+		return
 	case errors.Is(err, errAbandoned): // its event has a verdict now
 		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
 		return
@@ -326,14 +388,16 @@ func (f *feed[TX]) failed(ctx context.Context, items []*item, err error) {
 	case errors.As(err, &died) && (len(items) > 1 || died.blame):
 		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
 		f.p.config.Logger.Debug("transaction died, its events are done again one by one", "events", len(items), "error", err)
-		// One by one, so that the one that does it is found.
-		f.alone = max(f.alone, len(items))
+		// Where the one that does it is not known, one by one will tell.
+		for _, it := range items {
+			it.solo = it.solo || died.at == nil || died.at == it
+		}
 		if len(items) > 1 {
 			f.failures++
 			pauseFor(ctx, backoff(f.failures, time.Millisecond, retryLast))
 			return
 		}
-		if it := died.at; it.fail == nil {
+		if it := items[0]; it.fail == nil {
 			if it.deaths++; it.deaths >= maxDeaths {
 				it.fail = failureOf(err, "")
 				return

@@ -63,6 +63,7 @@ const (
 	troubleReaders  = "partition readers"
 	troubleHeld     = "held events"
 	troubleShare    = "sharing of partitions"
+	troubleGaps     = "missing versions"
 )
 
 // condition is what goes wrong at present, and when it was last said so.
@@ -76,6 +77,7 @@ type condition struct {
 	ready    bool // subscribed, with a schema that fits
 	oldest   time.Time
 	held     store.HeldCounts
+	gaps     int // aggregates that have waited for a version for too long
 }
 
 type trouble struct {
@@ -160,6 +162,9 @@ func (p *Processor[TX]) Health() Health {
 	}
 	if c.held.Dead > 0 {
 		worse(Yellow, Reason{Name: "dead", Text: fmt.Sprintf("%d events are DEAD: retry or skip them", c.held.Dead)})
+	}
+	if c.gaps > 0 {
+		worse(Yellow, Reason{Name: "gap", Text: fmt.Sprintf("%d aggregates lack a version that is overdue: release or skip what waits for it", c.gaps)})
 	}
 	slices.SortFunc(h.Reasons, func(a, b Reason) int { return cmp.Compare(a.Name, b.Name) })
 	return h

@@ -4,14 +4,45 @@ import (
 	"context"
 	"time"
 
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/internal/fault"
 	"github.com/waybillhq/waybill/store"
 )
 
 // keyState is what a locked key holds.
 type keyState struct {
-	ids     map[string]bool // some of the held ids; Hold knows of the rest
-	blocked bool            // something of the key keeps back what comes after
+	ids  map[string]bool // some of the held ids; Hold knows of the rest
+	held []store.Held    // the same
+	// blocked: something of the key keeps back what comes after.
+	blocked bool
+	// isPart: there are more than was read.
+	isPart bool
+}
+
+// keepsBack reports whether an event must wait behind what the key holds. One
+// that carries the whole state passes lower versions of its own aggregate: it
+// makes them stale.
+func (s *keyState) keepsBack(p keeper, e *waybill.Event) bool {
+	if !s.blocked || s.isPart || !p.isLatest() || e.AggregateVersion == 0 {
+		return s.blocked
+	}
+	for i := range s.held {
+		if p.keepsBack(&s.held[i]) && !isBelow(&s.held[i].Event, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// keeper is what the processor's configuration says of held events.
+type keeper interface {
+	keepsBack(h *store.Held) bool
+	isLatest() bool
+}
+
+func isBelow(held, e *waybill.Event) bool {
+	return held.AggregateVersion > 0 && held.AggregateVersion < e.AggregateVersion && store.AggregateOf(held) == store.AggregateOf(e)
 }
 
 // heldPage is how many of a key's held events are read at first. Most keys have
@@ -38,7 +69,8 @@ func (b *batch[TX]) lock(key store.HeldKeyRef) (*keyState, error) {
 			state.ids[held[i].Event.ID] = true
 			state.blocked = state.blocked || b.p.keepsBack(&held[i])
 		}
-		if state.blocked || len(held) < limit {
+		state.held, state.isPart = held, len(held) >= limit
+		if state.blocked || !state.isPart {
 			b.keys[key] = state
 			return state, nil
 		}
@@ -56,12 +88,14 @@ func (p *Processor[TX]) keepsBack(h *store.Held) bool {
 	return false
 }
 
+func (p *Processor[TX]) isLatest() bool { return p.config.Gate == GateLatest }
+
 // setAside holds an event: after a failure for a later attempt or for a person,
-// without one behind the others of its key. The savepoint is gone by now, so the
-// lock lasts until the transaction ends.
-func (b *batch[TX]) setAside(it *item, fail *failure) (done, more bool, err error) {
-	died := func(err error) (bool, bool, error) {
-		return false, false, &diedError{at: it, err: err}
+// without one in the state given. No savepoint is open, so the lock lasts until
+// the transaction ends.
+func (b *batch[TX]) setAside(it *item, fail *failure, as store.HeldState) (n int, more bool, err error) {
+	died := func(err error) (int, bool, error) {
+		return 0, false, &diedError{at: it, err: err}
 	}
 	p := b.p
 	state, err := b.lock(it.key)
@@ -72,7 +106,7 @@ func (b *batch[TX]) setAside(it *item, fail *failure) (done, more bool, err erro
 	// what it consumed or holds is settled.
 	if state.ids[it.event.ID] {
 		b.duplicate(it, true)
-		return true, true, nil
+		return 1, true, nil
 	}
 	consumed, err := b.tx.IsConsumed(b.ctx, p.config.Group, it.event.ID, true)
 	if err != nil {
@@ -80,14 +114,17 @@ func (b *batch[TX]) setAside(it *item, fail *failure) (done, more bool, err erro
 	}
 	if consumed {
 		b.duplicate(it, false)
-		return true, true, nil
+		return 1, true, nil
 	}
 
 	held := it.held(p.config.Group)
 	if fail != nil {
 		p.judge(&held, fail, 1)
 	}
-	if fail == nil || state.blocked {
+	switch {
+	case fail == nil:
+		held.State = as
+	case state.blocked:
 		held.State, held.RetryIn = store.HeldBlocked, 0
 	}
 	fault.Point("inbox.holding")
@@ -96,17 +133,21 @@ func (b *batch[TX]) setAside(it *item, fail *failure) (done, more bool, err erro
 		return died(err)
 	}
 	state.ids[it.event.ID] = true
+	state.held = append(state.held, held)
 	if !inserted {
 		b.duplicate(it, true)
-		return true, true, nil
+		return 1, true, nil
 	}
 	state.blocked = state.blocked || p.keepsBack(&held)
+	if held.State == store.HeldDead && !p.keepsBack(&held) {
+		b.gate.pass(&it.event) // the key goes on without it, and so do the versions
+	}
 	b.news = append(b.news, func() { p.tellHeld(&held, fail) })
 	if fail == nil {
-		return true, true, nil
+		return 1, true, nil
 	}
 	paused := p.pause.failed(it.key)
-	return true, !paused && !b.trial, nil
+	return 1, !paused && !b.trial, nil
 }
 
 // judge writes into held what a failure means: the next attempt, or none. tries
@@ -144,10 +185,23 @@ func (p *Processor[TX]) tellHeld(held *store.Held, fail *failure) {
 		p.config.Logger.Warn("event failed", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts,
 			"retry_in", held.RetryIn.Round(time.Millisecond), "error", info.Err)
 		p.wakeReleaser()
+	case store.HeldWaiting:
+		p.waits.Store(true)
+		p.config.Logger.Debug("event waits for a lower version", "event", held.Event.ID, "topic", held.Topic, "key", held.Key,
+			"version", held.Event.AggregateVersion)
 	default:
 		p.config.Logger.Debug("event waits behind another of its key", "event", held.Event.ID, "topic", held.Topic, "key", held.Key)
 	}
 	tell(p.config.Events.Held, info)
+}
+
+func (p *Processor[TX]) tellOvertaken(h *store.Held) {
+	info := AppliedInfo{
+		Event: h.Event, Outcome: store.Stale, Partition: broker.Partition{Topic: h.Topic, ID: h.Partition}, Position: h.Position, FromHeld: true,
+	}
+	info.Event.Topic = h.Topic
+	p.config.Logger.Debug("held event is stale", "event", h.Event.ID, "topic", h.Topic, "key", h.Key, "version", h.Event.AggregateVersion)
+	tell(p.config.Events.Applied, info)
 }
 
 // count reports what the group holds.

@@ -71,7 +71,7 @@ func TestHeldEventsOfOneAggregateAreReleasedByVersion(t *testing.T) {
 		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 			ids = append(ids, event.ID)
 			return fail(ctx, tx, event)
-		}, nil)
+		}, r.ungated())
 		r.until("all applied", func() bool { return len(r.st.Rows("count")) == 5 })
 		want := []string{"poison/9", "poison/9", "k/1", "other/1", "k/2", "k/3"}
 		if !slices.Equal(ids, want) {
@@ -133,7 +133,7 @@ func TestFollowersGoOnWhenADeadEventIsRemoved(t *testing.T) {
 				return Dead(errBoom)
 			}
 			return apply(ctx, tx, event)
-		}, nil)
+		}, r.ungated())
 		r.until("held", func() bool { return len(r.held()) == 2 })
 		r.wantHeld("k/1 DEAD 1", "k/2 BLOCKED 0")
 		tx, err := r.st.BeginInbox(t.Context())

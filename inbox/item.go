@@ -28,6 +28,8 @@ type item struct {
 	deaths int
 	// marked says that this process has committed the crash mark for it.
 	marked bool
+	// solo wants a transaction of its own: one died, perhaps by this event.
+	solo bool
 	// trials counts the failures while the processor was paused.
 	trials int
 }

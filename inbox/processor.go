@@ -39,9 +39,11 @@ type Processor[TX any] struct {
 	condition *condition
 	pause     *pause
 	alone     *alone
+	size      *groupSize
 	versions  *versions
 	abandoned *abandoned
 	nudge     chan struct{} // wakes the releaser
+	waits     atomic.Bool   // something was held WAITING here
 	running   atomic.Bool
 }
 
@@ -59,7 +61,8 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 	p := &Processor[TX]{
 		st: st, sub: sub, handler: fitted(&c, handler), config: c,
 		condition: newCondition(c.Logger, &c.Events),
-		alone:     newAlone(c.RetryWorkers + 1),
+		alone:     newAlone(c.RetryWorkers + c.Workers),
+		size:      newGroupSize(c.BatchSize),
 		versions:  newVersions(),
 		abandoned: &abandoned{},
 		nudge:     make(chan struct{}, 1),
@@ -124,7 +127,8 @@ func (p *Processor[TX]) Run(ctx context.Context) error {
 	return err
 }
 
-// consume runs the three loops: the stream, what is held, and the readers' rows.
+// consume runs the loops: the stream, what is held, what is missing, and the
+// readers' rows.
 func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.Subscription) error {
 	f := newFeed(p, subscription)
 	var loops sync.WaitGroup
@@ -141,6 +145,7 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 		p.release(ctx, work)
 	})
 	loops.Go(func() { p.relearn(ctx) })
+	loops.Go(func() { newGaps(p).watch(ctx) })
 	f.run(ctx, work)
 	<-released
 	stopKeeping()

@@ -40,12 +40,13 @@ func TestEventsAreAppliedOnceAndTheBrokerIsTold(t *testing.T) {
 func TestBatchWithOneConsumedEventAppliesTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.publish(ev("k", 3))
-		run := r.start(apply, nil)
+		config := r.config()
+		config.Baseline = BaselineFirstSeen
+		run := r.start(apply, config)
 		r.until("first", func() bool { return r.b.Lag("g", topic) == 0 })
 		run.mustStop()
 		r.publish(ev("k", 4), ev("k", 5), ev("k", 3), ev("k", 6), ev("k", 7))
 		var batches []int
-		config := r.config()
 		config.Events.Batch = func(i BatchInfo) { batches = append(batches, i.Events) }
 		r.start(apply, config)
 		r.until("second", func() bool { return r.b.Lag("g", topic) == 0 })
@@ -323,7 +324,7 @@ func TestDatabaseOutageCommitsNothingAndHeals(t *testing.T) {
 }
 
 func TestDatabaseOutageInTheMiddleOfABatchBlamesNoEvent(t *testing.T) {
-	for op, at := range map[string]int32{"mark consumed": 2, "set": 2, "release savepoint": 2, "commit": 1, "keys held": 1} {
+	for op, at := range map[string]int32{"mark consumed": 2, "set": 2, "release savepoint": 1, "commit": 1, "keys held": 1} {
 		t.Run(op, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.publish(ev("a", 1), ev("a", 2), ev("a", 3))
@@ -414,7 +415,7 @@ func TestRedeliveryAfterACommitThatTheBrokerNeverHeardOf(t *testing.T) {
 func TestVersionAfterAHigherOneIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.publish(ev("a", 2), ev("a", 1), ev("a", 3))
-		r.start(apply, nil)
+		r.start(apply, r.ungated())
 		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
 		r.wantHistory(map[string]string{"a": "2 1 3"})
 		if r.said("out of order a/1: version 1 after 2") != 1 || r.said("out of order") != 1 {
@@ -435,8 +436,8 @@ func TestEveryHookIsCalled(t *testing.T) {
 				t.Errorf("%T has no text", i)
 			}
 		}
-		config := r.config()
-		config.PauseAfter = 3
+		config := r.ungated()
+		config.PauseAfter, config.Workers = 3, 1
 		config.Events = Events{
 			Handled: func(i HandledInfo) { note(i) }, Applied: func(i AppliedInfo) { note(i) },
 			Duplicate: func(i DuplicateInfo) { note(i) }, Held: func(i HeldInfo) { note(i) },
@@ -476,7 +477,8 @@ func TestEveryHookIsCalled(t *testing.T) {
 		defer mu.Unlock()
 		hooks := reflect.TypeOf(Events{})
 		for i := range hooks.NumField() {
-			if info := hooks.Field(i).Type.In(0).Name(); called[info] == 0 {
+			// Without a gate there is no gap.
+			if info := hooks.Field(i).Type.In(0).Name(); called[info] == 0 && info != "GapInfo" {
 				t.Errorf("%s was never told", info)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/internal/fault"
 	"github.com/waybillhq/waybill/store"
@@ -62,6 +63,13 @@ func (r *release[TX]) run(stop, work context.Context) (progress bool, err error)
 			return progress, nil
 		case errors.Is(err, errAbandoned):
 			continue
+		case isMoved(err):
+			tell(r.p.config.Events.Conflict, ConflictInfo{Events: 1, Err: err})
+			if failures++; failures > 2*maxDeaths {
+				return progress, nil // whoever moves it there wakes what follows
+			}
+			pauseFor(stop, backoff(failures, time.Millisecond, retryLast))
+			continue
 		case errors.As(err, &died) && died.blame:
 			tell(r.p.config.Events.Conflict, ConflictInfo{Events: 1, Err: err})
 			if r.limit == 1 {
@@ -94,6 +102,7 @@ type step uint8
 
 const (
 	passed  step = iota // settled: on to the next
+	putOff              // it waits for a lower version: on to the next
 	ended               // nothing more to do with this key now
 	goAgain             // commit, and look again
 )
@@ -125,8 +134,17 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	u := &unit[TX]{release: r, ctx: ctx, work: work, tx: tx, held: held}
+	u := &unit[TX]{release: r, ctx: ctx, work: work, tx: tx, held: held, gate: newGate(&p.config)}
 	plan := r.plan(held)
+	if err := u.gate.load(ctx, tx.ReadProgress, func(yield func(*waybill.Event) bool) {
+		for i := range plan {
+			if !yield(&plan[i].Event) {
+				return
+			}
+		}
+	}); err != nil {
+		return result{}, err
+	}
 	if plan == nil {
 		// The key is kept back. An event in RETRY would be found due for ever.
 		if err := u.blockOthers(""); err != nil {
@@ -146,6 +164,9 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
+		if next == putOff {
+			continue
+		}
 		if next != passed {
 			more = next == goAgain
 			break
@@ -156,6 +177,15 @@ func (r *release[TX]) once(stop, work context.Context) (result, error) {
 	more = more || u.settled > 0 && u.settled == len(plan) && len(held) >= heldPage
 	if !u.wrote {
 		return result{}, nil
+	}
+	w.restart()
+	woken, err := u.gate.write(ctx, tx)
+	if err != nil {
+		return result{}, err
+	}
+	if woken > 0 {
+		more = true
+		defer p.wakeReleaser() // it may be of another key
 	}
 	w.restart()
 	if err := tx.Commit(ctx); err != nil {
@@ -193,7 +223,7 @@ func (r *release[TX]) plan(held []store.Held) []store.Held {
 			if r.p.config.OnDead == Hold {
 				return nil
 			}
-		case store.HeldRetry, store.HeldBlocked:
+		case store.HeldRetry, store.HeldBlocked, store.HeldWaiting:
 			plan = append(plan, h)
 		}
 	}
@@ -206,6 +236,7 @@ type unit[TX any] struct {
 	ctx, work context.Context
 	tx        store.InboxTx[TX]
 	held      []store.Held
+	gate      *gate
 	settled   int
 	alone     bool // commit before the next event
 	wrote     bool
@@ -214,6 +245,9 @@ type unit[TX any] struct {
 
 // one handles one held event, if it is its time.
 func (u *unit[TX]) one(h *store.Held) (step, error) {
+	if next, ok, err := u.admit(h); !ok {
+		return next, err
+	}
 	fail := u.verdicts[h.Event.ID]
 	mine := u.begun == begun{h.Event.ID, h.Attempts}
 	switch {
@@ -234,6 +268,33 @@ func (u *unit[TX]) one(h *store.Held) (step, error) {
 		return u.begin(h)
 	}
 	return u.apply(h, false)
+}
+
+// admit asks the gate, and deals with an event that it does not let through.
+func (u *unit[TX]) admit(h *store.Held) (next step, ok bool, err error) {
+	switch u.gate.ask(&h.Event) {
+	case isStale:
+		if h.State == store.HeldRetry || h.State == store.HeldBlocked || h.State == store.HeldWaiting {
+			u.wrote = true
+			u.news = append(u.news, func() { u.p.tellOvertaken(h) })
+			return passed, false, overtake(u.ctx, u.tx, u.p.config.Group, h)
+		}
+	case mustAwait:
+		verdict, err := u.gate.lock(u.ctx, u.tx, &h.Event)
+		if err != nil {
+			return ended, false, err
+		}
+		if verdict != mustAwait {
+			return u.admit(h)
+		}
+		if h.State != store.HeldWaiting {
+			waiting := *h
+			waiting.State, waiting.RetryIn = store.HeldWaiting, 0
+			return putOff, false, u.update(waiting)
+		}
+		return putOff, false, nil
+	}
+	return passed, true, nil
 }
 
 // begin commits that an attempt begins, so that one that takes the process down
@@ -321,6 +382,7 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 		return u.unusable(h, err, counted)
 	}
 	u.wrote = true
+	u.gate.pass(&h.Event)
 	if first {
 		if outcome == store.Applied {
 			p.pause.succeeded()
@@ -367,6 +429,7 @@ func (u *unit[TX]) failed(h *store.Held, fail *failure, counted bool) (step, err
 	}
 	u.news = append(u.news, func() { p.tellHeld(&next, fail) })
 	if next.State == store.HeldDead && p.config.OnDead == Continue {
+		u.gate.pass(&h.Event)
 		return goAgain, nil
 	}
 	return ended, nil

@@ -215,16 +215,13 @@ func (r *releaser[TX]) dropConsumed(ctx context.Context) error {
 func (p *Processor[TX]) drop(ctx context.Context, h store.Held) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	tx, err := p.st.BeginInbox(ctx)
-	if err != nil {
-		return err
-	}
-	defer rollback(ctx, tx)
-	if err := tx.LockKey(ctx, p.config.Group, store.HeldKeyRef{Topic: h.Topic, Key: h.Key}); err != nil {
-		return err
-	}
-	if _, err := tx.DeleteHeld(ctx, p.config.Group, h.Event.ID); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return p.inKey(ctx, store.HeldKeyRef{Topic: h.Topic, Key: h.Key}, func(tx store.InboxTx[TX]) error {
+		if _, err := tx.DeleteHeld(ctx, p.config.Group, h.Event.ID); err != nil {
+			return err
+		}
+		if _, counted := newGate(&p.config).counted(&h.Event); !counted {
+			return nil
+		}
+		return catchUp(ctx, tx, p.config.Group, &h.Event)
+	})
 }

@@ -105,9 +105,17 @@ func (r *rig) config() *Config {
 			Held:       func(i HeldInfo) { note(i) },
 			OutOfOrder: func(i OutOfOrderInfo) { note(i) },
 			Conflict:   func(i ConflictInfo) { note(i) },
+			Gap:        func(i GapInfo) { note(i) },
 			Paused:     func(i PausedInfo) { note(i) },
 		},
 	}
+}
+
+// ungated is config for events whose versions do not count.
+func (r *rig) ungated() *Config {
+	config := r.config()
+	config.Gate = GateNone
+	return config
 }
 
 // said returns how many of the hooks' lines begin so.

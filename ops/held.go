@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybillhq/waybill"
@@ -29,6 +30,7 @@ type Held struct {
 type heldTx interface {
 	store.TxControl
 	store.ConsumedTx
+	store.ProgressTx
 	store.HeldTx
 	store.AuditTx
 }
@@ -106,16 +108,37 @@ func (v *Held) Retry(ctx context.Context, action store.Action, group string, ids
 }
 
 // Release lets events go ahead once, at once, their attempts kept: one that is
-// DEAD gets a single further attempt, one that waits for a lower version waits
-// no longer. One that is BLOCKED stays: the order within its key is never
+// DEAD gets a single further attempt. One that waits for a lower version waits no
+// longer: the versions that are missing are given up, and are stale should they
+// come after all. One that is BLOCKED stays: the order within its key is never
 // given up; retry, release or skip what is before it.
 func (v *Held) Release(ctx context.Context, action store.Action, group string, ids ...string) ([]store.Result, error) {
 	return v.act(ctx, "held release", action, group, ids, func(ctx context.Context, tx heldTx, h *store.Held) (string, error) {
 		if h.State == store.HeldBlocked {
 			return store.OutcomeBehind, nil
 		}
+		err := advance(ctx, tx, group, &h.Event, h.Event.AggregateVersion-1, func(at int64) bool {
+			return h.State == store.HeldWaiting || at > 0
+		})
+		if err != nil {
+			return "", err
+		}
 		return store.OutcomeReleased, due(ctx, tx, h)
 	})
+}
+
+// advance brings the progress of an event's aggregate up to a version, if it is
+// below and may be changed.
+func advance(ctx context.Context, tx heldTx, group string, e *waybill.Event, to int64, may func(at int64) bool) error {
+	if to <= 0 || e.AggregateID == "" {
+		return nil
+	}
+	p, err := tx.LockProgress(ctx, group, store.AggregateOf(e))
+	if err != nil || p.Version >= to || !may(p.Version) {
+		return err
+	}
+	_, err = tx.AdvanceProgress(ctx, group, []store.Advance{{Aggregate: p.Aggregate, From: p.Version, To: to, EventID: e.ID}})
+	return err
 }
 
 func due(ctx context.Context, tx heldTx, h *store.Held) error {
@@ -125,27 +148,88 @@ func due(ctx context.Context, tx heldTx, h *store.Held) error {
 }
 
 // Skip settles events as SKIPPED without running the handler, whatever their
-// state. What is behind them follows.
+// state, and counts their version as come. What is behind them follows, and what
+// waited for them. One behind lower versions of its own aggregate stays in its
+// place, and is skipped when those are done.
 func (v *Held) Skip(ctx context.Context, action store.Action, group string, ids ...string) ([]store.Result, error) {
 	return v.act(ctx, "held skip", action, group, ids, func(ctx context.Context, tx heldTx, h *store.Held) (string, error) {
-		outcome := store.OutcomeSkipped
 		consumed, err := tx.IsConsumed(ctx, group, h.Event.ID, false)
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", err
-		case consumed:
-			outcome = store.OutcomeConsumed
-		default:
-			if _, err := tx.MarkConsumed(ctx, store.Consumed{
-				Group: group, Event: h.Event, Outcome: store.ConsumedSkipped, Topic: h.Topic, Partition: h.Partition, Position: h.Position,
-			}); err != nil {
+		}
+		if !consumed && h.State == store.HeldBlocked {
+			marker, later, err := skipLater(ctx, tx, group, h)
+			if err != nil {
 				return "", err
 			}
+			if later {
+				*h = *marker
+				return store.OutcomeSkippedInTurn, nil
+			}
 		}
-		_, err = tx.DeleteHeld(ctx, group, h.Event.ID)
+		outcome := store.OutcomeSkipped
+		if consumed {
+			outcome = store.OutcomeConsumed
+		} else if _, err := tx.MarkConsumed(ctx, store.Consumed{
+			Group: group, Event: h.Event, Outcome: store.ConsumedSkipped, Topic: h.Topic, Partition: h.Partition, Position: h.Position,
+		}); err != nil {
+			return "", err
+		}
+		if _, err := tx.DeleteHeld(ctx, group, h.Event.ID); err != nil {
+			return "", err
+		}
+		err = advance(ctx, tx, group, &h.Event, h.Event.AggregateVersion, func(at int64) bool {
+			return h.State != store.HeldBlocked || at == h.Event.AggregateVersion-1
+		})
 		h.State = ""
 		return outcome, err
 	})
+}
+
+// skipLater replaces a BLOCKED event by its skip marker where lower versions of
+// its aggregate are still to be settled: those must not find it come already.
+func skipLater(ctx context.Context, tx heldTx, group string, h *store.Held) (marker *store.Held, later bool, err error) {
+	e, err := waybill.Decode(&h.Record)
+	if err != nil || e.AggregateVersion <= 1 || e.AggregateID == "" {
+		return nil, false, nil //nolint:nilerr // what cannot be read has no version
+	}
+	found, err := tx.ReadProgress(ctx, group, []store.Aggregate{store.AggregateOf(&e)})
+	if err != nil {
+		return nil, false, err
+	}
+	if at := found[0].Version; at >= e.AggregateVersion-1 {
+		return nil, false, nil
+	} else if at == 0 {
+		if later, err := isBehindItself(ctx, tx, group, h); err != nil || !later {
+			return nil, false, err
+		}
+	}
+	e = e.SkipMarker()
+	record, err := waybill.Encode(waybill.FormatEnvelope, &e)
+	if err != nil {
+		return nil, false, err
+	}
+	skipped := *h
+	skipped.Record = record
+	if _, err := tx.DeleteHeld(ctx, group, h.Event.ID); err != nil {
+		return nil, false, err
+	}
+	_, err = tx.Hold(ctx, skipped)
+	return &skipped, true, err
+}
+
+// isBehindItself reports whether the key holds a lower version of the event's
+// aggregate.
+func isBehindItself(ctx context.Context, tx heldTx, group string, h *store.Held) (bool, error) {
+	held, err := tx.HeldOfKey(ctx, group, store.HeldKeyRef{Topic: h.Topic, Key: h.Key}, 0)
+	if err != nil {
+		return false, err
+	}
+	a := store.AggregateOf(&h.Event)
+	return slices.ContainsFunc(held, func(other store.Held) bool {
+		version := other.Event.AggregateVersion
+		return version > 0 && version < h.Event.AggregateVersion && store.AggregateOf(&other.Event) == a
+	}), nil
 }
 
 // decide changes a held event whose key is locked, and h to what it is then; an

@@ -37,6 +37,7 @@ func openShop(t *testing.T, refuses ...string) *shop {
 	p, err := inbox.New(s.st, s.b, s.handle, &inbox.Config{
 		Group: "inventory", Topics: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 		Schedule: []time.Duration{}, SweepEvery: 10 * time.Millisecond, PauseAfter: -1,
+		Events: inbox.Events{Applied: s.note},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +61,15 @@ func (s *shop) handle(_ context.Context, _ *memstore.Tx, e waybill.Event) error 
 	if s.refuses[e.ID] {
 		return errors.New("no such article")
 	}
-	s.applied = append(s.applied, e.ID)
 	return nil
+}
+
+func (s *shop) note(i inbox.AppliedInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.Outcome == store.Applied {
+		s.applied = append(s.applied, i.Event.ID)
+	}
 }
 
 func (s *shop) mend(id string) {
@@ -112,10 +120,17 @@ func (s *shop) await(want ...string) {
 
 func (s *shop) wantApplied(want ...string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Equal(s.applied, want) {
-		s.t.Errorf("applied: got %q, want %q", s.applied, want)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		s.mu.Lock()
+		got := slices.Clone(s.applied)
+		s.mu.Unlock()
+		switch {
+		case slices.Equal(got, want):
+			return
+		case time.Now().After(deadline), len(got) > len(want):
+			s.t.Errorf("applied: got %q, want %q", got, want)
+			return
+		}
 	}
 }
 
