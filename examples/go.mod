@@ -4,8 +4,10 @@ go 1.26.0
 
 require (
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/redis/rueidis v1.0.79
 	github.com/waybillhq/waybill v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
+	github.com/waybillhq/waybill/inbox/redisfilter v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
 )
@@ -42,6 +44,7 @@ require (
 replace (
 	github.com/waybillhq/waybill => ..
 	github.com/waybillhq/waybill/broker/natsjs => ../broker/natsjs
+	github.com/waybillhq/waybill/inbox/redisfilter => ../inbox/redisfilter
 	github.com/waybillhq/waybill/store/postgres => ../store/postgres
 	github.com/waybillhq/waybill/store/sqlite => ../store/sqlite
 )
