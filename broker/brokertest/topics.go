@@ -14,6 +14,7 @@ func (s *suite) topics(t *testing.T) {
 	t.Run("NamesThatLookAlikeAreTwoTopics", s.namesThatLookAlikeAreTwoTopics)
 	t.Run("IllegalNamesAreRefused", s.illegalNamesAreRefused)
 	t.Run("CheckNamesWhatIsMissing", s.checkNamesWhatIsMissing)
+	t.Run("RetentionIsKnown", s.retentionIsKnown)
 }
 
 func (s *suite) topicsAreMadeOnce(t *testing.T) {
@@ -97,5 +98,21 @@ func (s *suite) checkNamesWhatIsMissing(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("no check names the missing topic %s", missing)
+	}
+}
+
+func (s *suite) retentionIsKnown(t *testing.T) {
+	c := s.open(t)
+	teller, ok := c.Admin.(broker.RetentionTeller)
+	if !ok {
+		t.Skip("this broker does not tell how long it keeps records")
+	}
+	topic := s.topic(t, c, 1)
+	kept, err := teller.TopicRetention(t.Context(), []string{topic})
+	if days, found := kept[topic]; err != nil || !found || len(kept) != 1 || days < 0 {
+		t.Errorf("retention: got %v, %v, want that of %s", kept, err, topic)
+	}
+	if kept, err := teller.TopicRetention(t.Context(), []string{topic, topicName()}); err == nil {
+		t.Errorf("retention of a topic that does not exist: got %v", kept)
 	}
 }

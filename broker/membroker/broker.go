@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
@@ -43,6 +44,8 @@ type server struct {
 	topics  map[string]*topic
 	groups  map[string]*group
 	faults  faults
+	// retention is what topics are said to have, where it is not for ever.
+	retention map[string]time.Duration
 
 	calls      int
 	inFlight   map[topicKey]int
