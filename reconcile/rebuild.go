@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/internal/fault"
+	"github.com/waybillhq/waybill/store"
 )
 
 // Rebuilt is what a rebuild did.
@@ -18,6 +18,7 @@ type Rebuilt struct {
 	Removed   int       `json:"removed"`   // whose last event is a delete
 	Unchanged int       `json:"unchanged"` // were right already
 	Refused   []Refusal `json:"refused"`   // left as they are
+	Swapped   bool      `json:"swapped,omitempty"`
 	DryRun    bool      `json:"dry_run,omitempty"`
 }
 
@@ -27,59 +28,100 @@ type Refusal struct {
 	Reason string `json:"reason"`
 }
 
-// RebuildConfig narrows a rebuild down. Nil means all keys.
+// RebuildConfig says what a rebuild brings about, and how. Nil means all keys,
+// in place.
 type RebuildConfig struct {
-	Keys   [][]string // each with the texts of its parts; empty: all
-	DryRun bool       // count only
+	Keys     [][]string       // each with the texts of its parts
+	Findings []*FindingRecord // the keys of these, too. Without any of both: all keys
+	DryRun   bool             // count only
+	// Archive also reads the outbox's archive, for what a cleanup took out of the
+	// outbox. It has no index by key, so this costs one pass over it for each range.
+	Archive bool
+	// Shadow builds a whole table beside the read model, and swaps the two at once.
+	// See [Engine.Rebuild].
+	Shadow bool
+	// Fold is the consumer's own handler, and makes a row of all events of its key
+	// in order of version; an inbox.Handler over database/sql will do. It is
+	// required for events that hold changes.
+	Fold func(ctx context.Context, tx store.SQLTx, event waybill.Event) error
 }
 
-// Rebuild brings the read model to the latest sent event of each key: the
-// compared columns, the version, and where the check names them the event's id
-// and the time of writing. Events must hold states.
+// Rebuild brings the read model to what the log makes of it. A rebuild that was
+// interrupted, at whatever moment, may simply be run again.
 //
-// Each row is written on the condition that its version is the one that was
-// read, so a live consumer may go on: what it writes meanwhile wins. A key
-// whose log is incomplete, because the read model knows more than the log, is
-// refused and left alone. A rebuild that was interrupted may simply be run
-// again.
+// Without a Fold it writes the latest sent event of each key: the compared
+// columns, the version, and where the check names them the event's id and the
+// time of writing. Each row is written on the condition that its version is the
+// one that was read, so a live consumer may go on: what it writes meanwhile
+// wins.
+//
+// With a Fold each row is locked, and made anew by the handler from the events
+// that the consumer has applied: those that its inbox says, if the check names
+// it, else all that were sent. Whatever else the handler writes is undone, and
+// the row is changed in place, so a consumer that waits for it goes on from
+// there. Columns that the database computes are not supported.
+//
+// With Shadow all this happens in a copy of the table, which takes the table's
+// place in one step at the end: readers see all of it or nothing. Meanwhile the
+// consumer goes on with the table; what it has changed is brought over before the
+// swap, the last of it while writers wait, on MySQL and MariaDB readers too.
+//
+// A key whose log is incomplete, because the read model knows more than the log
+// or a version is missing of those to be folded, is refused and left alone.
 func (e *Engine) Rebuild(ctx context.Context, config *RebuildConfig) (*Rebuilt, error) {
 	if config == nil {
 		config = &RebuildConfig{}
 	}
-	if err := e.rebuildable(); err != nil {
+	if err := e.rebuildable(config); err != nil {
 		return nil, &waybill.Error{Op: "rebuild", Key: e.check.Name, Err: err}
 	}
 	r, err := e.newRun(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b := &rebuild{run: r, out: &Rebuilt{Refused: []Refusal{}, DryRun: config.DryRun}}
-	for _, texts := range config.Keys {
-		key, err := ParseKey(e.check.kinds(), texts)
-		if err == nil {
-			err = b.one(ctx, key)
-		}
-		if err != nil {
+	b := &rebuild{run: r, config: config, table: e.check.Read, on: e.bases.read.DB, out: &Rebuilt{Refused: []Refusal{}, DryRun: config.DryRun}}
+	if config.Archive {
+		b.archive = e.bases.archive()
+	}
+	keys, err := b.keys()
+	if err != nil {
+		return b.out, err
+	}
+	for _, key := range keys {
+		if err := b.one(ctx, key); err != nil {
 			return b.out, err
 		}
 	}
-	if len(config.Keys) > 0 {
+	switch {
+	case len(keys) > 0:
 		return b.out, nil
+	case config.Shadow && !config.DryRun:
+		return b.out, b.shadow(ctx)
 	}
-	return b.out, b.all(ctx)
+	return b.out, b.all(ctx, b.bring)
 }
 
-func (e *Engine) rebuildable() error {
+func (e *Engine) rebuildable(config *RebuildConfig) error {
 	c := e.check
 	switch {
 	case c.Log == nil || c.Read == nil:
 		return errors.New("the check needs a log and a read side")
+	case e.bases == nil:
+		return errors.New("the read side is no database")
+	case config.Archive && c.Log.Outbox == nil:
+		return errors.New("only the outbox has an archive that is known")
+	case config.Shadow && (len(config.Keys) > 0 || len(config.Findings) > 0):
+		return errors.New("a swap brings about the whole table, not some keys")
+	case config.Shadow && config.Fold != nil:
+		return errors.New("a handler writes to the read model itself, so a fold cannot go beside it: rebuild in place")
+	case config.Fold != nil && c.Consumer != nil && c.Consumer.Database != c.Read.Database:
+		return errors.New("the consumer's inbox must be in the read model's database, to be read with the row")
+	case config.Fold != nil:
+		return nil
 	case c.Events != "state":
 		return errors.New("events that hold changes must go through the consumer's handler")
 	case c.Read.Deleted != "":
-		return errors.New("a read model that marks rows as deleted cannot be rebuilt yet")
-	case e.bases == nil:
-		return errors.New("the read side is no database")
+		return errors.New("a read model that marks rows as deleted must go through the consumer's handler")
 	}
 	for i := range c.Compare {
 		column := &c.Compare[i]
@@ -92,24 +134,45 @@ func (e *Engine) rebuildable() error {
 
 type rebuild struct {
 	*run
-	out *Rebuilt
+	config  *RebuildConfig
+	out     *Rebuilt
+	table   *Table   // that is written to
+	on      executor // of the read side's database
+	archive *tables  // nil: not asked for
 }
 
-func (b *rebuild) all(ctx context.Context) error {
+// keys are those asked for; none means all.
+func (b *rebuild) keys() (keys []Key, err error) {
+	for _, texts := range b.config.Keys {
+		key, err := ParseKey(b.check.kinds(), texts)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	for _, finding := range b.config.Findings {
+		if finding.Check != b.check.Name {
+			return nil, &waybill.Error{Op: "rebuild", Key: finding.ID, Err: fmt.Errorf("it is a finding of the check %s", finding.Check)}
+		}
+		key, err := keyFromStored(b.check.kinds(), finding.StoredKey)
+		if err != nil {
+			return nil, &waybill.Error{Op: "rebuild", Key: finding.ID, Err: err, Hint: "a finding of a whole range has no key"}
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// all hands over each key in order.
+func (b *rebuild) all(ctx context.Context, each func(context.Context, *Facts) error) error {
 	var from *Key
 	for {
 		to, err := b.boundary(ctx, from)
 		if err != nil {
 			return err
 		}
-		found, _, err := b.gather(ctx, Range{From: from, To: to})
-		if err != nil {
+		if err := b.ranged(ctx, Range{From: from, To: to}, each); err != nil {
 			return err
-		}
-		for i := range found {
-			if err := b.bring(ctx, &found[i]); err != nil {
-				return err
-			}
 		}
 		if to == nil {
 			return nil
@@ -118,28 +181,49 @@ func (b *rebuild) all(ctx context.Context) error {
 	}
 }
 
-func (b *rebuild) one(ctx context.Context, key Key) error {
-	found, _, err := b.gather(ctx, Range{only: &key})
+func (b *rebuild) ranged(ctx context.Context, whole Range, each func(context.Context, *Facts) error) error {
+	found, err := b.facts(ctx, whole)
 	if err != nil {
 		return err
 	}
 	for i := range found {
-		if err := b.bring(ctx, &found[i]); err != nil {
+		if err := each(ctx, &found[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (b *rebuild) one(ctx context.Context, key Key) error {
+	return b.ranged(ctx, Range{only: &key}, b.bring)
+}
+
+// facts gathers what the arms have, and the archive where it is asked for.
+func (b *rebuild) facts(ctx context.Context, whole Range) ([]Facts, error) {
+	found, _, err := b.gather(ctx, whole)
+	if err != nil || b.archive == nil {
+		return found, err
+	}
+	archived, err := b.archive.events(ctx, whole) // after the log: what moves meanwhile is in both
+	if err != nil {
+		return nil, err
+	}
+	return withArchived(found, archived), nil
+}
+
 // bring writes one row, and looks again where somebody else was faster.
 func (b *rebuild) bring(ctx context.Context, f *Facts) error {
 	const tries = 5
 	for range tries {
-		done, err := b.try(ctx, f)
+		try := b.try
+		if b.config.Fold != nil {
+			try = b.fold
+		}
+		done, err := try(ctx, f)
 		if err != nil || done {
 			return err
 		}
-		found, _, err := b.gather(ctx, Range{only: &f.Key})
+		found, err := b.facts(ctx, Range{only: &f.Key})
 		if err != nil {
 			return err
 		}
@@ -153,7 +237,12 @@ func (b *rebuild) bring(ctx context.Context, f *Facts) error {
 }
 
 func (b *rebuild) refuse(f *Facts, reason string) {
-	b.out.Refused = append(b.out.Refused, Refusal{f.Key.String(), reason})
+	name := f.Key.String()
+	if i := slices.IndexFunc(b.out.Refused, func(r Refusal) bool { return r.Key == name }); i >= 0 {
+		b.out.Refused[i].Reason = reason // it was looked at again
+		return
+	}
+	b.out.Refused = append(b.out.Refused, Refusal{name, reason})
 }
 
 // try reports whether the key is done; it is not when its row was changed
@@ -239,9 +328,10 @@ func (b *rebuild) write(ctx context.Context, f *Facts, count *int, build func() 
 	s := build()
 	limited, cancel := b.bases.limit(ctx)
 	defer cancel()
-	result, err := b.bases.read.DB.ExecContext(limited, s.text.String(), s.args...)
+	fault.Point("reconcile-rebuild-row")
+	result, err := b.on.ExecContext(limited, s.text.String(), s.args...)
 	if err != nil {
-		if there, readErr := b.arms.readModel(ctx, Range{only: &f.Key}); readErr == nil && f.Read == nil && len(there) > 0 {
+		if there, readErr := b.row(ctx, b.on, f.Key); readErr == nil && f.Read == nil && there != nil {
 			return false, nil // inserted by the consumer meanwhile
 		}
 		return false, &waybill.Error{Op: "rebuild", Key: f.Key.String(), Err: err}
@@ -255,66 +345,4 @@ func (b *rebuild) write(ctx context.Context, f *Facts, count *int, build func() 
 	}
 	*count++
 	return true, nil
-}
-
-// assigned are the columns that a rebuild writes, with their values.
-func (b *rebuild) assigned(sent *Event) (names []string, values []any) {
-	read := b.check.Read
-	add := func(name string, value any) {
-		if name != "" && !slices.Contains(names, name) {
-			names, values = append(names, name), append(values, value)
-		}
-	}
-	add(read.Version, sent.Version)
-	if b.check.Log.EventID != "" {
-		add(read.EventID, sent.ID)
-	}
-	add(read.UpdatedAt, b.bases.read.Dialect.timeParam(b.clock.Now()))
-	for i := range b.check.Compare {
-		add(b.check.Compare[i].in(b.check.Compare[i].Read), b.bases.read.Dialect.valueParam(sent.Values[i]))
-	}
-	return names, values
-}
-
-func (b *rebuild) insert(f *Facts, sent *Event) *statement {
-	d, read := b.bases.read.Dialect, b.check.Read
-	s := &statement{dialect: d}
-	k := d.keys(read, b.bases.kinds)
-	columns, places := slices.Clone(k.columns), []string(nil)
-	for i := range k.columns {
-		places = append(places, s.bind(d.storedParam(f.Key.parts[i], k.kinds[i], k.stored[i])))
-	}
-	names, values := b.assigned(sent)
-	for i, name := range names {
-		columns, places = append(columns, d.quote(name)), append(places, s.bind(values[i]))
-	}
-	for _, name := range slices.Sorted(maps.Keys(read.Where)) {
-		columns, places = append(columns, d.quote(name)), append(places, s.bind(read.Where[name]))
-	}
-	return s.add("INSERT INTO %s (%s) VALUES (%s)", d.table(read), strings.Join(columns, ", "), strings.Join(places, ", "))
-}
-
-func (b *rebuild) update(f *Facts, sent *Event) *statement {
-	d, read := b.bases.read.Dialect, b.check.Read
-	s := &statement{dialect: d}
-	names, values := b.assigned(sent)
-	for i, name := range names {
-		names[i] = d.quote(name) + " = " + s.bind(values[i])
-	}
-	s.add("UPDATE %s SET %s", d.table(read), strings.Join(names, ", "))
-	return b.unchanged(s, f)
-}
-
-func (b *rebuild) remove(f *Facts) *statement {
-	d, read := b.bases.read.Dialect, b.check.Read
-	return b.unchanged((&statement{dialect: d}).add("DELETE FROM %s", d.table(read)), f)
-}
-
-// unchanged limits a statement to the row as it was read.
-func (b *rebuild) unchanged(s *statement, f *Facts) *statement {
-	d, read := b.bases.read.Dialect, b.check.Read
-	d.keys(read, b.bases.kinds).where(s, Range{only: &f.Key})
-	filter(s, read)
-	s.add(" AND COALESCE(%s, 0) = %s", d.quote(read.Version), s.bind(f.Read.Version))
-	return s
 }

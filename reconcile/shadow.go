@@ -1,0 +1,396 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/internal/fault"
+)
+
+// A rebuild by a copy goes through these steps; killed at any of them, the next
+// one begins by removing what the last one left, and the table is either the old
+// one or the new one:
+//
+//  1. make an empty table like the read model
+//  2. range by range: copy the rows, and bring them to the log
+//  3. compare the two tables, and bring over what the consumer changed meanwhile,
+//     until little is left
+//  4. let writers wait, bring over the rest, swap, remove the old table
+//
+// What to bring over is found by comparing versions. A row that the rebuild
+// itself has changed differs too; it is left out by what the read model had of
+// it when it was brought.
+type shadow struct {
+	*rebuild
+	live  *Table            // the read model
+	marks map[string]origin // by the order of the key
+}
+
+// origin is what the read model had of a key that the copy has otherwise.
+type origin struct {
+	there   bool
+	version int64
+}
+
+const (
+	shadowRounds = 5   // of comparing, before giving up
+	shadowRest   = 500 // keys that may be left for the time in which writers wait
+	shadowLocks  = 10  // attempts to make writers wait
+)
+
+func (b *rebuild) shadow(ctx context.Context) error {
+	fail := func(err error) error {
+		return &waybill.Error{Op: "rebuild by a copy", Key: b.check.Read.Table, Err: err}
+	}
+	live := *b.check.Read
+	copied := live
+	copied.Table = shadowName(live.Table)
+	s := &shadow{rebuild: b, live: &live, marks: make(map[string]origin)}
+	b.table = &copied
+	if err := s.swappable(ctx); err != nil {
+		return fail(err)
+	}
+	if err := s.run(ctx, "start", s.dropCopy(), s.createCopy()); err != nil {
+		return fail(err)
+	}
+	if err := s.fill(ctx); err != nil {
+		return fail(err)
+	}
+	fault.Point("reconcile-shadow-filled")
+	if err := s.follow(ctx); err != nil {
+		return fail(err)
+	}
+	fault.Point("reconcile-shadow-followed")
+	if err := s.swap(ctx); err != nil {
+		return fail(err)
+	}
+	b.out.Swapped = true
+	return nil
+}
+
+// shadowName is a name that nothing else has.
+func shadowName(table string) string { return table + "_waybill_new" }
+
+// run executes statements that are written for the moment.
+func (s *shadow) run(ctx context.Context, step string, lists ...[]string) error {
+	for _, list := range lists {
+		for _, text := range list {
+			if _, err := s.on.ExecContext(ctx, text); err != nil {
+				return fmt.Errorf("%s: %w", step, err)
+			}
+			fault.Point("reconcile-shadow-" + step)
+		}
+	}
+	return nil
+}
+
+// fill copies range by range, and brings each to the log.
+func (s *shadow) fill(ctx context.Context) error {
+	var from *Key
+	for {
+		to, err := s.boundary(ctx, from)
+		if err != nil {
+			return err
+		}
+		whole := Range{From: from, To: to}
+		if err := s.copyRows(ctx, whole); err != nil {
+			return err
+		}
+		if err := s.ranged(ctx, whole, s.bring); err != nil {
+			return err
+		}
+		fault.Point("reconcile-shadow-range")
+		if to == nil {
+			return nil
+		}
+		from = to
+	}
+}
+
+func (s *shadow) copyRows(ctx context.Context, whole Range) error {
+	d := s.bases.read.Dialect
+	text := (&statement{dialect: d}).add("INSERT INTO %s SELECT * FROM %s", d.table(s.table), d.table(s.live))
+	d.keys(s.live, s.bases.kinds).where(text, whole)
+	limited, cancel := s.bases.limit(ctx)
+	defer cancel()
+	_, err := s.on.ExecContext(limited, text.text.String(), text.args...)
+	return err
+}
+
+// bring makes the copy's row of a key what the log says. Each write is on the
+// condition that the copy has the row that the facts have; it may have it from
+// another moment, and is then copied again.
+func (s *shadow) bring(ctx context.Context, f *Facts) error {
+	const tries = 5
+	for range tries {
+		seen := origin{there: f.Read != nil}
+		if f.Read != nil {
+			seen.version = f.Read.Version
+		}
+		written := s.out.Written + s.out.Removed
+		done, err := s.try(ctx, f)
+		if err != nil {
+			return err
+		}
+		if done {
+			if s.out.Written+s.out.Removed != written {
+				s.marks[f.Key.order] = seen
+			}
+			return nil
+		}
+		if err := s.renew(ctx, f.Key); err != nil {
+			return err
+		}
+		again, err := s.latest(ctx, f.Key)
+		if err != nil {
+			return err
+		}
+		*f = *again
+	}
+	return fmt.Errorf("key %s changes faster than it can be read", f.Key)
+}
+
+// renew copies a key's row again.
+func (s *shadow) renew(ctx context.Context, key Key) error {
+	d := s.bases.read.Dialect
+	text := (&statement{dialect: d}).add("DELETE FROM %s", d.table(s.table))
+	d.keys(s.table, s.bases.kinds).where(text, Range{only: &key})
+	if _, err := s.on.ExecContext(ctx, text.text.String(), text.args...); err != nil {
+		return err
+	}
+	return s.copyRows(ctx, Range{only: &key})
+}
+
+// follow brings over what the consumer changes, until little is left.
+func (s *shadow) follow(ctx context.Context) error {
+	for range shadowRounds {
+		keys, err := s.changedKeys(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.bringAgain(ctx, keys); err != nil {
+			return err
+		}
+		if len(keys) <= shadowRest {
+			return nil
+		}
+	}
+	return errors.New("the read model changes faster than it can be followed; rebuild in place, or when there is less to do")
+}
+
+// bringAgain brings keys anew, from what the read model has now. They have been
+// counted before, or are the consumer's work.
+func (s *shadow) bringAgain(ctx context.Context, keys []Key) error {
+	counted := *s.out
+	defer func() {
+		s.out.Rows, s.out.Written, s.out.Removed, s.out.Unchanged = counted.Rows, counted.Written, counted.Removed, counted.Unchanged
+	}()
+	for _, key := range keys {
+		delete(s.marks, key.order)
+		if err := s.renew(ctx, key); err != nil {
+			return err
+		}
+		f, err := s.latest(ctx, key)
+		if err != nil {
+			return err
+		}
+		if err := s.bring(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swap lets writers wait, brings over the rest, and puts the copy in the place
+// of the read model. Where writers cannot be made to wait in short time it lets
+// go of them and tries again.
+func (s *shadow) swap(ctx context.Context) error {
+	var last error
+	for range shadowLocks {
+		done, err := s.swapOnce(ctx)
+		if done {
+			return nil
+		}
+		if err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		last = err
+		if err := s.clock.Wait(ctx, time.Second); err != nil {
+			return err
+		}
+		if err := s.follow(ctx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("writers could not be made to wait for a moment: %w", last)
+}
+
+func (s *shadow) swapOnce(ctx context.Context) (done bool, err error) {
+	conn, err := s.bases.read.DB.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.on = conn
+	var keys []Key
+	defer func() {
+		defer func() {
+			s.on = s.bases.read.DB
+			_ = conn.Close()
+		}()
+		if done {
+			return
+		}
+		_ = s.run(context.WithoutCancel(ctx), "unlock", s.unlock())
+		for _, key := range keys { // what was brought may have been undone
+			delete(s.marks, key.order)
+		}
+	}()
+	if err := s.run(ctx, "lock", s.lock()); err != nil {
+		return false, err
+	}
+	if keys, err = s.changedKeys(ctx); err != nil || len(keys) > shadowRest {
+		return false, err
+	}
+	if err := s.bringAgain(ctx, keys); err != nil {
+		return false, err
+	}
+	if s.bases.read.Dialect == MariaDB {
+		err = s.exchangeFromOutside(ctx)
+	} else if exchange, planned := s.exchange(ctx); planned == nil {
+		err = s.run(ctx, "swap", exchange)
+	} else {
+		err = planned
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, s.run(context.WithoutCancel(ctx), "end", s.cleanUp())
+}
+
+// latest reads the facts of a key so that it can be done while writers wait: the
+// read model through the connection that makes them wait.
+func (s *shadow) latest(ctx context.Context, key Key) (*Facts, error) {
+	f := &Facts{Key: key}
+	d := s.bases.read.Dialect
+	rows, err := s.bases.rows(ctx, s.on, d, s.live, Range{only: &key}, func(i int) string { return s.check.Compare[i].in(s.check.Compare[i].Read) })
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		f.Read = row.Item
+	}
+	// After the row: whatever it shows is in the log by now. Through the
+	// connection at hand where the log is in the same database: others may have
+	// to wait.
+	var q queryer = s.on
+	if s.bases.log.DB != s.bases.read.DB {
+		q = s.bases.log.DB
+	}
+	for _, t := range []*tables{s.bases, s.archive} {
+		if t == nil {
+			continue
+		}
+		events, err := t.eventRows(ctx, q, Range{only: &key})
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range events {
+			f.Log = joinEvents(f.Log, item.Item)
+		}
+	}
+	return f, nil
+}
+
+// changedKeys compares the two tables by version, less what the rebuild itself
+// has changed.
+func (s *shadow) changedKeys(ctx context.Context) (keys []Key, err error) {
+	for _, text := range s.comparisons() {
+		err := scan(ctx, s.on, (&statement{dialect: s.bases.read.Dialect}).add("%s", text), func(_ []column, got []any) error {
+			n := len(s.bases.kinds)
+			key, err := NewKey(s.bases.kinds, got[:n])
+			if err != nil {
+				return err
+			}
+			now := origin{there: got[n] != nil}
+			if now.there {
+				if now.version, err = versionOf(got[n]); err != nil {
+					return err
+				}
+			}
+			if known, ok := s.marks[key.order]; !ok || known != now {
+				keys = append(keys, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("compare: %w", err)
+		}
+	}
+	slices.SortFunc(keys, Key.Compare)
+	return keys, nil
+}
+
+// exchangeFromOutside renames by a second connection, since MariaDB lets none
+// that holds tables do so. The renaming waits for the first one to let go, and
+// is then served before any writer that waits as well. Were the first connection
+// lost before the other one waits, writers would come first, and the copy would
+// lack their work: so a table is in the way of the renaming, and the first one
+// removes it last.
+func (s *shadow) exchangeFromOutside(ctx context.Context) (err error) {
+	outside, err := s.bases.read.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, outside.Close()) }()
+	var id int64
+	if err := outside.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, renameLimit)
+	defer cancel()
+	renamed := make(chan error, 1)
+	go func() {
+		_, err := outside.ExecContext(limited, s.rename())
+		renamed <- err
+	}()
+	if err := s.awaitWaiting(limited, id); err != nil {
+		cancel()
+		return errors.Join(err, <-renamed)
+	}
+	fault.Point("reconcile-shadow-waiting")
+	if err := s.run(ctx, "swap", []string{"DROP TABLE " + s.oldName(), "UNLOCK TABLES"}); err != nil {
+		cancel()
+		return errors.Join(err, <-renamed)
+	}
+	return <-renamed
+}
+
+// renameLimit is how long writers may have to wait for a renaming.
+const renameLimit = 5 * time.Second
+
+const waitingSQL = `
+SELECT COUNT(*)
+FROM information_schema.processlist
+WHERE id = %s AND state LIKE 'Waiting for table%%'`
+
+// awaitWaiting returns once a connection waits for a table.
+func (s *shadow) awaitWaiting(ctx context.Context, id int64) error {
+	for {
+		waiting := int64(0)
+		text := &statement{dialect: MariaDB}
+		err := scan(ctx, s.on, text.add(waitingSQL, text.bind(id)), func(_ []column, got []any) (err error) {
+			waiting, err = versionOf(got[0])
+			return err
+		})
+		if err != nil || waiting > 0 {
+			return err
+		}
+		if err := s.clock.Wait(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
