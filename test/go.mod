@@ -8,12 +8,14 @@ require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/redis/rueidis v1.0.79
 	github.com/twmb/franz-go v1.22.3
 	github.com/twmb/franz-go/pkg/kadm v1.20.0
 	github.com/waybillhq/waybill v0.0.0
 	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
 	github.com/waybillhq/waybill/examples v0.0.0
+	github.com/waybillhq/waybill/inbox/redisfilter v0.0.0
 	github.com/waybillhq/waybill/store/mysql v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
 	github.com/waybillhq/waybill/store/sqlite v0.0.0
