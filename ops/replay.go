@@ -48,6 +48,7 @@ func Replay(ctx context.Context, st interface {
 	store.Operator
 }, action store.Action, query ReplayQuery, config *ReplayConfig,
 ) (ReplayResult, error) {
+	action.Verb = "replay"
 	r := replay{store: st, action: action}
 	if config != nil {
 		r.config = *config

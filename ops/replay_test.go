@@ -91,6 +91,9 @@ func TestAReplayKeepsItsRate(t *testing.T) {
 		if took := time.Since(start); took < 4800*time.Millisecond || took > 5*time.Second {
 			t.Errorf("100 events at 20/s took %v", took)
 		}
+		if entries, err := d.Audit(t.Context(), 1); err != nil || len(entries) != 1 || entries[0].Verb != "replay" {
+			t.Errorf("the audit says %+v, %v, want a replay", entries, err)
+		}
 	})
 }
 

@@ -11,6 +11,16 @@ import (
 type Action struct {
 	Actor  string
 	Reason string
+	// Verb is what the audit calls it; empty means what the method is called.
+	Verb string
+}
+
+// Named returns the verb for the audit, of a method with this name.
+func (a Action) Named(method string) string {
+	if a.Verb != "" {
+		return a.Verb
+	}
+	return method
 }
 
 // ErrNoReason refuses an action without a reason.

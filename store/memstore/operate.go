@@ -82,7 +82,7 @@ func describe(row queueRow) string {
 
 func (s *Store) record(action store.Action, verb, target, before, after string, now time.Time) {
 	s.outbox.audit = append(s.outbox.audit, store.AuditEntry{
-		At: now, Actor: action.Actor, Verb: verb, Target: target, Reason: action.Reason, Before: before, After: after,
+		At: now, Actor: action.Actor, Verb: action.Named(verb), Target: target, Reason: action.Reason, Before: before, After: after,
 	})
 }
 

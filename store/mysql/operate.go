@@ -212,7 +212,7 @@ func (t ownTx) audit(ctx context.Context, action store.Action, verb string, entr
 	if len(entries) == 0 {
 		return nil
 	}
-	_, err := t.exec(ctx, insertAuditSQL, short(action.Actor), verb, storable(action.Reason), list(entries))
+	_, err := t.exec(ctx, insertAuditSQL, short(action.Actor), action.Named(verb), storable(action.Reason), list(entries))
 	return err
 }
 

@@ -214,7 +214,7 @@ FROM unnest($4::text[], $5::text[], $6::text[]) AS a (target, before, after)`
 
 func (s *Store) queueAudit(batch *pgx.Batch, action store.Action, verb string, entries *audited) {
 	if len(entries.targets) > 0 {
-		batch.Queue(s.sql(insertAuditSQL), storable(action.Actor), verb, storable(action.Reason), entries.targets, entries.before, entries.after)
+		batch.Queue(s.sql(insertAuditSQL), storable(action.Actor), action.Named(verb), storable(action.Reason), entries.targets, entries.before, entries.after)
 	}
 }
 

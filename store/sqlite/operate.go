@@ -114,7 +114,7 @@ func (s *Store) act(ctx context.Context, op, verb string, action store.Action, i
 			switch outcome {
 			case store.OutcomeNotDead, store.OutcomeAlreadyPending:
 			default:
-				if _, err := w.exec(ctx, recordSQL, action.Actor, verb, eventID, action.Reason, found.String(), changed.String()); err != nil {
+				if _, err := w.exec(ctx, recordSQL, action.Actor, action.Named(verb), eventID, action.Reason, found.String(), changed.String()); err != nil {
 					return err
 				}
 			}

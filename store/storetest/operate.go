@@ -187,7 +187,9 @@ func operateAudit[TX any](t *testing.T, s *suite[TX]) {
 	if _, err := s.Outbox.SkipDead(t.Context(), because, []string{dead[1].ID}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Outbox.Requeue(t.Context(), because, []string{sent.ID, dead[0].ID}); err != nil {
+	named := because
+	named.Verb = "replay"
+	if _, err := s.Outbox.Requeue(t.Context(), named, []string{sent.ID, dead[0].ID}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := s.Outbox.Audit(t.Context(), 10)
@@ -209,10 +211,10 @@ func operateAudit[TX any](t *testing.T, s *suite[TX]) {
 			}
 		}
 	}
-	if want := []string{"requeue " + sent.ID, "dead skip " + dead[1].ID, "dead retry " + dead[0].ID}; !slices.Equal(got, want) {
+	if want := []string{"replay " + sent.ID, "dead skip " + dead[1].ID, "dead retry " + dead[0].ID}; !slices.Equal(got, want) {
 		t.Errorf("audit: got %v, want %v", got, want)
 	}
-	if newest, err := s.Outbox.Audit(t.Context(), 1); err != nil || len(newest) != 1 || newest[0].Verb != "requeue" {
+	if newest, err := s.Outbox.Audit(t.Context(), 1); err != nil || len(newest) != 1 || newest[0].Verb != "replay" {
 		t.Errorf("the newest entry: got %+v, %v", newest, err)
 	}
 }
