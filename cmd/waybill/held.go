@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
 	"github.com/waybillhq/waybill/ops"
@@ -40,6 +41,9 @@ func (c *consumer) open(a *app) (adapter.Store, string, error) {
 		return nil, "", err
 	}
 	group, err := c.group(a, st)
+	if errors.Is(err, ops.ErrNoGroup) && len(loaded.Inboxes) == 0 {
+		err = &waybill.Error{Op: "find the consumer", Err: err, Hint: "this is the outbox's own database; name the consumer's under inboxes in the configuration"}
+	}
 	if err != nil {
 		return nil, "", errors.Join(err, st.Close())
 	}

@@ -76,6 +76,10 @@ func TestUnknownAndMissing(t *testing.T) {
 			_, err := OpenBroker(t.Context(), config.Broker{Kind: "nats"}, slog.Default())
 			return err
 		},
+		"another kind's broker url": func() error {
+			_, err := OpenBroker(t.Context(), config.Broker{Kind: "nats", URL: "kafka://mq:9092"}, slog.Default())
+			return err
+		},
 	} {
 		var wrong *ConfigError
 		if err := open(); !errors.As(err, &wrong) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/waybillhq/waybill"
@@ -20,9 +22,17 @@ func natsConfig(c config.Broker, logger *slog.Logger) *natsjs.Config {
 	}
 }
 
+var natsSchemes = []string{"nats", "tls", "ws", "wss"}
+
 func openNATS(ctx context.Context, c config.Broker, logger *slog.Logger) (Broker, error) {
 	if c.URL == "" {
 		return nil, missing("broker.url")
+	}
+	if scheme, _, ok := strings.Cut(c.URL, "://"); ok && !slices.Contains(natsSchemes, scheme) {
+		return nil, &ConfigError{&waybill.Error{
+			Op: "configure", Key: "broker.url", Err: fmt.Errorf("begins with %s, but broker.kind is nats", scheme),
+			Hint: "set broker.kind to the broker that is meant, or name the server of NATS as nats://HOST:PORT",
+		}}
 	}
 	b, err := natsjs.Open(ctx, c.URL, natsConfig(c, logger))
 	if err != nil {

@@ -128,7 +128,7 @@ func prepareDir(keep string) (dir string, remove func(), err error) {
 	}
 	for _, name := range []string{ordersFile, inventoryFile, configFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return "", nil, &waybill.Error{Op: "demo", Key: keep, Err: fmt.Errorf("there is a %s already", name), Hint: "name an empty folder with --keep"}
+			return "", nil, &waybill.Error{Op: "demo", Key: keep, Err: fmt.Errorf("%s is there already", name), Hint: "name an empty folder with --keep"}
 		}
 	}
 	return dir, func() {}, nil
