@@ -62,10 +62,11 @@ func (d Database) snapshot(ctx context.Context, f func(queryer) error) error {
 // limitPostgres bounds the statements of a transaction on the server, too, and
 // what they wait for locks. Ranges are small, but a plan that is made once for
 // all of them may take them for large, and read and sort a whole table for each.
+// Nor is one to be compiled for a range, which takes longer than to read it.
 const limitPostgres = `
 SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)`
+       set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
 
 // lockTimeout is how long a read waits for whoever changes a table.
 const lockTimeout = 5 * time.Second

@@ -176,6 +176,10 @@ func (k keys) where(s *statement, r Range) {
 		k.in(s, r.among)
 		return
 	}
+	if r.among != nil && k.dialect == Postgres {
+		k.exists(s, r.among)
+		return
+	}
 	if r.among != nil {
 		s.add(" AND (")
 		for i := range r.among {
@@ -208,6 +212,63 @@ func (k keys) in(s *statement, among []Key) {
 		list(k.columns[0], func(key Key) any { return key.parts[0] })
 	}
 	list(k.exact(0), func(key Key) any { return k.exactParam(key, 0) })
+}
+
+// exists writes that the row has one of some keys of several parts, as a join:
+// PostgreSQL would read the whole index for alternatives, one by one, unless it
+// makes bitmaps of them.
+func (k keys) exists(s *statement, among []Key) {
+	var names, terms []string
+	want := func(name, what string) {
+		names = append(names, name)
+		terms = append(terms, what+" = wanted."+name)
+	}
+	for i := range k.columns {
+		want(fmt.Sprintf("waybill_key_%d", i), k.exact(i))
+		if k.doubled(i) {
+			want(fmt.Sprintf("waybill_column_%d", i), k.columns[i])
+		}
+	}
+	s.add(" AND EXISTS (SELECT 1 FROM (VALUES ")
+	for n, key := range among {
+		if n > 0 {
+			s.add(", ")
+		}
+		s.add("(")
+		for i := range k.columns {
+			if i > 0 {
+				s.add(", ")
+			}
+			s.add("CAST(%s AS %s)", s.bind(k.exactParam(key, i)), postgresType(k.kinds[i], k.stored[i], key.parts[i]))
+			if k.doubled(i) {
+				s.add(", CAST(%s AS TEXT)", s.bind(key.parts[i]))
+			}
+		}
+		s.add(")")
+	}
+	s.add(") AS wanted (%s) WHERE %s)", strings.Join(names, ", "), strings.Join(terms, " AND "))
+}
+
+// doubled reports whether a condition on the column itself lets an index be
+// used that one on the expression does not.
+func (k keys) doubled(i int) bool {
+	return (k.kinds[i] == KeyText || k.bare[i]) && k.exact(i) != k.columns[i]
+}
+
+// postgresType is what a bound part of a key is compared as.
+func postgresType(kind KeyKind, stored Stored, part any) string {
+	switch {
+	case kind == KeyBinary || stored == StoredBinary:
+		return "BYTEA"
+	case kind == KeyInteger:
+		if _, big := part.(uint64); big {
+			return "NUMERIC"
+		}
+		return "BIGINT"
+	case kind == KeyUUID && stored == StoredNative:
+		return "UUID"
+	}
+	return "TEXT"
 }
 
 // equals writes that the row has a key.
