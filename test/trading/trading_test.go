@@ -14,7 +14,7 @@ import (
 var (
 	events   = flag.Int("trading.events", 10_000, "events that each pair of database and broker commits")
 	kills    = flag.Int("trading.kills", 4, "consumers to kill, one every few seconds")
-	delayed  = flag.Float64("trading.delayed", 0, "share of the records that come late")
+	delayed  = flag.Float64("trading.delayed", 0.01, "share of the records that come late")
 	patience = flag.Duration("trading.patience", 4*time.Minute, "how long to wait for the last effect")
 )
 
