@@ -24,6 +24,13 @@ func Postgres18(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_TEST_POSTGRES18", "postgres18", "PostgreSQL 18")
 }
 
+// PgBouncer1 returns the DSN of an account of PostgreSQL 15, as a URL, by way of a
+// PgBouncer that lends sessions for a transaction. Databases have the same names.
+func PgBouncer1(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_PGBOUNCER1", "pgbouncer1", "PgBouncer")
+}
+
 // MySQL9 returns the DSN of an account that may do everything on a MySQL 9
 // server, as github.com/go-sql-driver/mysql takes it.
 func MySQL9(tb testing.TB) string {

@@ -13,10 +13,10 @@ import (
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
 
 // Behind a pooler in transaction mode there are no prepared statements. There are
-// two ways to do without them, each tried on one of the servers; with them, the
-// suite of the relay is run on PostgreSQL 18.
-func TestConformanceWithoutPreparedStatements(t *testing.T) {
-	storetest.Run(t, unprepared("simple_protocol"))
+// two ways to do without them, one tried with a pooler and the other on PostgreSQL
+// 18; with them, the suite of the relay is run there.
+func TestConformanceBehindAPooler(t *testing.T) {
+	storetest.Run(t, pooled(t, "simple_protocol"))
 }
 
 func TestConformanceOnPostgres18(t *testing.T) {

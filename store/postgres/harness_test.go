@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -202,17 +203,30 @@ func schemaOf(dsn string) string {
 // freshDatabase makes an empty database and returns its DSN.
 func freshDatabase(t testing.TB, extra ...string) string {
 	t.Helper()
+	dsn := newDatabase(t)
+	t.Cleanup(func() { dropDatabase(t, dsn) })
+	return strings.Join(append([]string{dsn}, extra...), "&")
+}
+
+func newDatabase(t testing.TB) string {
+	t.Helper()
 	dsn := server(t)
 	name := fmt.Sprintf("%s_%d", shared, made.Add(1))
 	if err := execute(t.Context(), dsn, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := execute(context.WithoutCancel(t.Context()), dsn, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			t.Error(err)
-		}
-	})
-	return withDatabase(dsn, name, extra...)
+	return withDatabase(dsn, name)
+}
+
+func dropDatabase(t testing.TB, dsn string) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err == nil {
+		err = execute(context.WithoutCancel(t.Context()), server(t), "DROP DATABASE "+strings.TrimPrefix(u.Path, "/")+" WITH (FORCE)")
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // execute runs one statement on a connection of its own.
