@@ -107,7 +107,7 @@ func consume[TX any](ctx context.Context, st store.Consumer[TX], guarded func(tx
 				topics = append(topics, fulfilmentsTopic(run))
 			}
 			p, err := inbox.New(st, b, handlers[group], &inbox.Config{
-				Group: groupName(run, group), Topics: topics, PollWait: 100 * time.Millisecond, SweepEvery: 500 * time.Millisecond,
+				Group: groupName(run, group), Topics: topics, BatchSize: 50, PollWait: 100 * time.Millisecond, SweepEvery: 500 * time.Millisecond,
 				Schedule: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond}, Logger: log,
 				CrashTries: 100, // it is not the events' fault that this process is killed
 			})
