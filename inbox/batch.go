@@ -69,6 +69,9 @@ func (b *batch[TX]) settle(stop context.Context, items []*item, mayCommit func(*
 	if err := b.prepare(items); err != nil {
 		return 0, &diedError{err: err}
 	}
+	if err := b.finishCalls(items); err != nil {
+		return 0, err
+	}
 	settled := 0
 	for more := true; more && settled < len(items); {
 		if settled > 0 && b.enough(stop) {
@@ -189,6 +192,10 @@ func (b *batch[TX]) some(stop context.Context, items []*item, isCut bool) (n int
 			return b.setAside(it, nil, store.HeldWaiting)
 		}
 		return 0, true, nil // it need not wait any more
+	case mayRun:
+		if b.p.wantsCall(it) {
+			return 0, false, nil // it may run after all: its call comes first
+		}
 	case willFail:
 		return b.setAside(it, it.fail, store.HeldRetry)
 	}

@@ -32,3 +32,15 @@ func backoff(failures int, first, last time.Duration) time.Duration {
 	d = min(d, last)
 	return d/2 + rand.N(d/2+1)
 }
+
+// waitFor waits for a value a little longer.
+func waitFor[T any](values <-chan T, d time.Duration) (value T, ok bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case value = <-values:
+		return value, true
+	case <-timer.C:
+		return value, false
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -95,6 +96,15 @@ type Config struct {
 	Validator waybill.Validator
 	// Prefilter, if set, tells duplicates from afar.
 	Prefilter Prefilter
+	// DeadLetters, if set, gets a copy of each event that is DEAD, in the topic of
+	// that name with the suffix [DeadLetterSuffix]. The held event is the truth: a
+	// copy is sent until it is confirmed, and one that the broker refuses for good
+	// is given up. A topic that is missing is made where the publisher is a
+	// [broker.TopicAdmin] too.
+	DeadLetters broker.Publisher
+	// Effects are what other systems are asked to do for an event, one after the
+	// other, before the handler runs.
+	Effects []Effect
 	// Events are told what happens.
 	Events Events
 	// Logger gets what people should know. nil means slog.Default.
@@ -167,6 +177,9 @@ func (c *Config) check() error {
 	}
 	if c.OnDead != Hold && c.OnDead != Continue {
 		return fail("OnDead is %q: use %q or %q", c.OnDead, Hold, Continue)
+	}
+	if err := c.checkEffects(); err != nil {
+		return fail("%w", err)
 	}
 	for name, schema := range c.Schemas {
 		if err := schema.check(); err != nil {

@@ -35,6 +35,10 @@ type Events struct {
 	Committed func(CommittedInfo)
 	// Counted: what the group holds, every [Config.CountEvery].
 	Counted func(CountedInfo)
+	// DeadLettered: a dead letter was sent, or could not be.
+	DeadLettered func(DeadLetterInfo)
+	// Called: an effect's call was made.
+	Called func(CalledInfo)
 	// Paused: the handler fails for every key, or did so until now.
 	Paused func(PausedInfo)
 	// Readers: the partitions that this process reads have changed.

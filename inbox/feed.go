@@ -99,6 +99,11 @@ func (f *feed[TX]) tend(ctx context.Context) {
 
 // forget drops what was received of a partition that is another's now.
 func (f *feed[TX]) forget(partition broker.Partition) {
+	for _, it := range f.pending {
+		if it.partition == partition {
+			f.p.keepAnswer(context.Background(), it.run)
+		}
+	}
 	f.pending = slices.DeleteFunc(f.pending, func(it *item) bool { return it.partition == partition })
 	f.positions.forget(partition)
 }
@@ -173,6 +178,10 @@ func (f *feed[TX]) advance(ctx, work context.Context) {
 }
 
 func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) (int, error) {
+	items, err := f.p.callAhead(ctx, work, items, trial)
+	if err != nil || len(items) == 0 {
+		return 0, err
+	}
 	batch := &batch[TX]{p: f.p, work: work, trial: trial, size: f.p.size}
 	return batch.settle(ctx, items, func(it *item) bool { return f.readers.mayCommit(it.partition) })
 }
@@ -375,7 +384,7 @@ func (f *feed[TX]) failed(ctx, work context.Context, items []*item, err error) {
 		f.failures++
 		pauseFor(ctx, backoff(min(f.failures, 5), time.Millisecond, retryLast))
 		return
-	case errors.Is(err, errAbandoned): // its event has a verdict now
+	case errors.Is(err, errAbandoned), errors.Is(err, errTaken): // its event has a verdict now, or waits
 		tell(f.p.config.Events.Conflict, ConflictInfo{Events: len(items), Err: err})
 		return
 	case errors.Is(err, errNotOurs): // its partition is forgotten next

@@ -93,7 +93,7 @@ func (b *batch[TX]) group(stop context.Context, items []*item, isCut bool) (n in
 			b.applied(m.item, m.outcome)
 			continue
 		}
-		r := b.p.call(b.ctx, b.tx.Handle(), m.event, 1)
+		r := b.p.call(withResults(b.ctx, m.run), b.tx.Handle(), m.event, 1)
 		fault.Point("inbox.effect")
 		if r.abandoned {
 			b.tx.Abort()
@@ -143,7 +143,7 @@ func (b *batch[TX]) gather(items []*item) []member {
 	var members []member
 	for _, it := range items {
 		d := b.admit(it)
-		if len(members) == limit || d != mayRun && d != isOld || seen[it.event.ID] {
+		if len(members) == limit || d != mayRun && d != isOld || seen[it.event.ID] || d == mayRun && b.p.wantsCall(it) {
 			break
 		}
 		seen[it.event.ID] = true

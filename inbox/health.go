@@ -64,6 +64,8 @@ const (
 	troubleHeld     = "held events"
 	troubleShare    = "sharing of partitions"
 	troubleGaps     = "missing versions"
+	troubleLetters  = "dead letters"
+	troubleCalls    = "calls to other systems"
 )
 
 // condition is what goes wrong at present, and when it was last said so.

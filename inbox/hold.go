@@ -180,6 +180,7 @@ func (p *Processor[TX]) tellHeld(held *store.Held, fail *failure) {
 	}
 	switch held.State {
 	case store.HeldDead:
+		p.letters.wake()
 		p.config.Logger.Error("event is dead", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts, "error", info.Err)
 	case store.HeldRetry:
 		p.config.Logger.Warn("event failed", "event", held.Event.ID, "topic", held.Topic, "key", held.Key, "attempts", held.Attempts,

@@ -30,6 +30,14 @@ type item struct {
 	marked bool
 	// solo wants a transaction of its own: one died, perhaps by this event.
 	solo bool
+	// run is how far its effects are; nil where none was looked at.
+	run *effectRun
+	// noCall says that it needs no call for now: it will not be handled.
+	noCall bool
+	// isConsumed says that its group has consumed it.
+	isConsumed bool
+	// behind says that it is because the event waits behind another.
+	behind bool
 	// trials counts the failures while the processor was paused.
 	trials int
 }

@@ -42,6 +42,8 @@ type Processor[TX any] struct {
 	size      *groupSize
 	versions  *versions
 	abandoned *abandoned
+	calls     *calls
+	letters   *letters
 	nudge     chan struct{} // wakes the releaser
 	waits     atomic.Bool   // something was held WAITING here
 	running   atomic.Bool
@@ -65,8 +67,10 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 		size:      newGroupSize(c.BatchSize),
 		versions:  newVersions(),
 		abandoned: &abandoned{},
+		calls:     newCalls(st, &c),
 		nudge:     make(chan struct{}, 1),
 	}
+	p.letters = newLetters(st, &p.config)
 	p.pause = newPause(&c, p.pauseChanged)
 	return p, nil
 }
@@ -139,6 +143,12 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 	loops.Go(func() {
 		f.readers.keep(keeping, func(err error) { p.report(troubleReaders, err) })
 	})
+	loops.Go(func() {
+		p.calls.keep(keeping, func(err error) { p.report(troubleCalls, err) })
+	})
+	loops.Go(func() {
+		p.letters.run(ctx, func(err error) { p.report(troubleLetters, err) })
+	})
 	released := make(chan struct{})
 	loops.Go(func() {
 		defer close(released)
@@ -156,6 +166,7 @@ func (p *Processor[TX]) consume(ctx, work context.Context, subscription broker.S
 	defer cancel()
 	f.commit(leaving)
 	f.unmark(leaving)
+	p.keepAnswers(leaving, f.pending)
 	if err := f.readers.leave(leaving, left == 0); err != nil {
 		p.config.Logger.Warn("consumer could not give up its partitions; they expire by themselves", "error", err)
 	}

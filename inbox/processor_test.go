@@ -444,8 +444,15 @@ func TestEveryHookIsCalled(t *testing.T) {
 			OutOfOrder: func(i OutOfOrderInfo) { note(i) }, Conflict: func(i ConflictInfo) { note(i) },
 			Batch: func(i BatchInfo) { note(i) }, Committed: func(i CommittedInfo) { note(i) },
 			Counted: func(i CountedInfo) { note(i) }, Paused: func(i PausedInfo) { note(i) },
+			Called: func(i CalledInfo) { note(i) }, DeadLettered: func(i DeadLetterInfo) { note(i) },
 			Readers: func(i ReadersInfo) { note(i) }, Trouble: func(i TroubleInfo) { note(i) },
 		}
+		config.DeadLetters = r.b.Connect()
+		config.Effects = []Effect{{Name: "coupon", Idempotent: true, Types: []string{"OrderPaid"}, Call: (&coupons{heedsKeys: true}).grant}}
+		paid, dead := ev("b", 1), waybill.Record{Topic: topic, Key: "c"}
+		paid.Type = "OrderPaid"
+		r.publish(paid)
+		r.publishRecords(dead)
 		r.publish(ev("a", 2), ev("a", 1), ev("a", 1), ev("x", 1), ev("y", 1), ev("z", 1))
 		var once atomic.Bool
 		r.st.SetError(func(op string) error {

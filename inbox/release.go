@@ -30,6 +30,8 @@ type release[TX any] struct {
 	begun    begun
 	verdicts map[string]*failure // of events whose handler must not run now
 	deaths   map[string]int      // transactions that died under an event alone
+	runs     map[string]*effectRun
+	due      *effectRun // whose call comes next
 }
 
 // begun is the attempt that this worker has committed to make.
@@ -47,6 +49,11 @@ const begunMark = "an attempt was begun and has not ended; before it: "
 func (r *release[TX]) run(stop, work context.Context) (progress bool, err error) {
 	r.verdicts = make(map[string]*failure)
 	r.deaths = make(map[string]int)
+	defer func() {
+		for _, run := range r.runs {
+			r.p.keepAnswer(work, run)
+		}
+	}()
 	for failures := 0; stop.Err() == nil; {
 		result, err := r.once(stop, work)
 		var died *heldDiedError
@@ -54,6 +61,9 @@ func (r *release[TX]) run(stop, work context.Context) (progress bool, err error)
 		case err == nil:
 			failures = 0
 			progress = progress || result.wrote
+			if r.call(work) {
+				continue
+			}
 			// One event is enough for a worker that keeps all others waiting.
 			if !result.more || result.settled > 0 && (r.careful || r.trial) {
 				return progress, nil
@@ -63,6 +73,8 @@ func (r *release[TX]) run(stop, work context.Context) (progress bool, err error)
 			return progress, nil
 		case errors.Is(err, errAbandoned):
 			continue
+		case errors.Is(err, errTaken):
+			return progress, nil
 		case isMoved(err):
 			tell(r.p.config.Events.Conflict, ConflictInfo{Events: 1, Err: err})
 			if failures++; failures > 2*maxDeaths {
@@ -216,6 +228,11 @@ func (r *release[TX]) read(ctx context.Context, tx store.InboxTx[TX]) ([]store.H
 // plan returns the events that may be handled, in their order. It is nil when
 // a DEAD one keeps the key back.
 func (r *release[TX]) plan(held []store.Held) []store.Held {
+	for _, h := range held {
+		if run := r.runs[h.Event.ID]; run != nil && run.answer != nil {
+			return []store.Held{h}
+		}
+	}
 	plan := make([]store.Held, 0, len(held))
 	for _, h := range releaseOrder(held) {
 		switch h.State {
@@ -245,6 +262,10 @@ type unit[TX any] struct {
 
 // one handles one held event, if it is its time.
 func (u *unit[TX]) one(h *store.Held) (step, error) {
+	answered := u.runs[h.Event.ID] != nil && u.runs[h.Event.ID].answer != nil
+	if err := u.finishAnswer(h); err != nil {
+		return ended, err
+	}
 	if next, ok, err := u.admit(h); !ok {
 		return next, err
 	}
@@ -254,6 +275,10 @@ func (u *unit[TX]) one(h *store.Held) (step, error) {
 	case fail != nil:
 		delete(u.verdicts, h.Event.ID)
 		return u.failed(h, fail, mine)
+	case answered && u.runs[h.Event.ID] != nil:
+		// Whatever the schedule says, and also where another process parked it.
+		u.alone = true
+		return u.apply(h, true)
 	case mine:
 		// A follower that takes the process down must not take this success, and
 		// with it the attempt that was counted for it.
@@ -274,6 +299,9 @@ func (u *unit[TX]) one(h *store.Held) (step, error) {
 func (u *unit[TX]) admit(h *store.Held) (next step, ok bool, err error) {
 	switch u.gate.ask(&h.Event) {
 	case isStale:
+		if h.Forced {
+			return passed, true, nil // a person wants it all the same
+		}
 		if h.State == store.HeldRetry || h.State == store.HeldBlocked || h.State == store.HeldWaiting {
 			u.wrote = true
 			u.news = append(u.news, func() { u.p.tellOvertaken(h) })
@@ -344,6 +372,11 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 	if it.event.IsSkipMarker() {
 		outcome = store.ConsumedSkipped
 	}
+	if outcome == store.Applied {
+		if next, ok, err := u.effects(h, it.event, counted); !ok {
+			return next, err
+		}
+	}
 	if err := u.tx.Savepoint(u.ctx); err != nil {
 		return died(false, err)
 	}
@@ -357,7 +390,7 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 		if !counted {
 			attempt++
 		}
-		r := p.call(u.ctx, u.tx.Handle(), it.event, attempt)
+		r := p.call(withResults(u.ctx, u.runs[h.Event.ID]), u.tx.Handle(), it.event, attempt)
 		fault.Point("inbox.effect")
 		if r.abandoned {
 			u.tx.Abort()
