@@ -75,7 +75,6 @@ func (b *batch[TX]) group(stop context.Context, items []*item, isCut bool) (n in
 	if err != nil {
 		return died(items[0], false, err)
 	}
-	fault.Point("inbox.inserted")
 	for i, m := range members {
 		if (i > 0 || isCut) && b.enough(stop) {
 			if err := b.cut(members[i:], first[i:]); err != nil {
@@ -93,6 +92,7 @@ func (b *batch[TX]) group(stop context.Context, items []*item, isCut bool) (n in
 			b.applied(m.item, m.outcome)
 			continue
 		}
+		fault.Point("inbox.inserted")
 		r := b.p.call(withResults(b.ctx, m.run), b.tx.Handle(), m.event, 1)
 		fault.Point("inbox.effect")
 		if r.abandoned {

@@ -8,8 +8,10 @@ import (
 )
 
 type benchCmd struct {
-	Relay benchRelayCmd `cmd:"" help:"How fast a relay drains a queue, beside a loop that is written by hand."`
+	Relay     benchRelayCmd     `cmd:"" help:"How fast a relay drains a queue, beside a loop that is written by hand."`
 	Reconcile benchReconcileCmd `cmd:"" help:"How fast three tables are compared, beside an ordered read of each."`
+
+	Consume benchConsumeCmd `cmd:"" help:"How fast a consumer applies events, beside a loop without an inbox."`
 
 	Arm benchArmCmd `cmd:"" name:"__arm" hidden:""`
 }
@@ -118,6 +120,42 @@ func (c *benchReconcileCmd) Run(a *app) error {
 		return err
 	}
 	return (&benchFlags{JSON: c.JSON}).report(a, report)
+}
+
+type benchConsumeCmd struct {
+	benchFlags
+	Events  int    `default:"20000" help:"How many events each arm consumes in each run."`
+	Gate    string `enum:"next,latest,none" default:"next" help:"The consumer's version gate, ${enum}."`
+	Workers int    `default:"0" help:"How many transactions the consumer has at once; 0 means its default."`
+	Batch   int    `default:"500" help:"How many events one transaction has at most, the loop's too."`
+	Poison  bool   `help:"Measure a third arm, with one key whose handler always fails."`
+	Profile string `placeholder:"DIR" type:"existingdir" help:"Leave cpu.prof and allocs.prof of the consumer's last run in this folder."`
+}
+
+// Help has the examples.
+func (benchConsumeCmd) Help() string {
+	return `A topic is filled. A consumer reads it and writes a row for each key, with its default settings; a loop reads it again and does the same
+with one transaction for each batch, but no inbox: it would do everything twice after a crash. Each runs in a process of its own.
+
+Examples:
+
+	waybill bench consume
+	waybill bench consume --keys 1000 --poison
+	waybill bench consume --store postgres://app:secret@localhost/postgres --broker kafka://localhost:9092 --events 100000`
+}
+
+func (c *benchConsumeCmd) Run(a *app) error {
+	o, err := c.options(a, c.Events)
+	if err != nil {
+		return err
+	}
+	report, err := bench.Consume(a.ctx, &bench.ConsumeOptions{
+		Options: o, Gate: c.Gate, Workers: c.Workers, Batch: c.Batch, Poison: c.Poison, Profile: c.Profile,
+	})
+	if err != nil {
+		return err
+	}
+	return c.report(a, report)
 }
 
 // benchArmCmd is one arm of a bench, started by it.

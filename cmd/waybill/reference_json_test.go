@@ -48,6 +48,7 @@ var answers = []struct {
 	{"lab pairs", lab.Pairs{}},
 	{"bench relay", bench.RelayReport{}},
 	{"bench reconcile", bench.ReconcileReport{}},
+	{"bench consume", bench.ConsumeReport{}},
 }
 
 func TestJSONReference(t *testing.T) {

@@ -26,16 +26,17 @@ const (
 // task is what an arm is to do. It goes to the arm's standard input, where
 // nobody reads the passwords of its URLs.
 type task struct {
-	Arm    string
-	Store  string // kind
-	DSN    string
-	Broker string // kind
-	URL    string
-	Topic  string
-	Format string
-	Events int // to be drained, and then it ends; 0: until its input ends
-	Forget bool
-	Compare *comparison // of a reconciliation
+	Arm     string
+	Store   string // kind
+	DSN     string
+	Broker  string // kind
+	URL     string
+	Topic   string
+	Format  string
+	Events  int // to be drained, and then it ends; 0: until its input ends
+	Forget  bool
+	Compare *comparison  // of a reconciliation
+	Consume *consumption // of a consumer
 	// Profile names a file for a processor profile.
 	Profile string
 }
@@ -96,6 +97,8 @@ func (t *task) run(ctx context.Context) (*outcome, error) {
 		result, err = t.relay(ctx, d, h)
 	case armLoop:
 		result, err = t.loop(ctx, d, h)
+	case armConsume, armBare:
+		result, err = t.consumer(ctx, d, h)
 	case armReconcile:
 		result, err = t.compare(ctx, d)
 	case armScan:
