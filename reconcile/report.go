@@ -76,6 +76,7 @@ type note struct{ column, how string }
 
 // Finding is a verdict as a report shows it.
 type Finding struct {
+	ID          string       `json:"id,omitempty"` // where findings are kept
 	Class       Class        `json:"class"`
 	Key         string       `json:"key"`                   // its parts joined by a slash; of what could not be read a range
 	Side        Side         `json:"side,omitempty"`        // write or read
@@ -114,6 +115,26 @@ type EventSample struct {
 	State     State            `json:"state"`
 	CreatedAt *time.Time       `json:"created_at,omitempty"`
 	Values    map[string]Value `json:"values,omitempty"`
+}
+
+// Recall adds to the findings what is on record of them: their ids, and when
+// they were first seen.
+func (r *Report) Recall(records []FindingRecord) {
+	type name struct {
+		class Class
+		side  Side
+		key   string
+	}
+	known := make(map[name]*FindingRecord, len(records))
+	for i := range records {
+		known[name{records[i].Class, records[i].Side, records[i].Key}] = &records[i]
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if record := known[name{f.Class, f.Side, f.Key}]; record != nil {
+			f.ID, f.FirstSeen = record.ID, &record.FirstSeen
+		}
+	}
 }
 
 func (e *Engine) newReport() *Report {

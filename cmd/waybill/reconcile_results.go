@@ -58,7 +58,11 @@ func runCheck(a *app, file *checks.File, name string, scope reconcile.Scope) (re
 		if err != nil {
 			return err
 		}
-		report.Trend, err = ledger.Trend(a.ctx, file.Checks[name].Name, 14)
+		if report.Trend, err = ledger.Trend(a.ctx, file.Checks[name].Name, 14); err != nil {
+			return err
+		}
+		records, err := ledger.ListFindings(a.ctx, reconcile.FindingFilter{Check: file.Checks[name].Name, States: findingStates["unresolved"]})
+		report.Recall(records)
 		return err
 	})
 	return report, err

@@ -31,9 +31,10 @@ type task struct {
 	Mode    reconcile.Mode
 	Dialect reconcile.Dialect
 	Address string
+	Rebuild string // how, instead of a run
 }
 
-var drivers = map[reconcile.Dialect]string{reconcile.SQLite: "sqlite", reconcile.Postgres: "pgx", reconcile.MySQL: "mysql"}
+var drivers = map[reconcile.Dialect]string{reconcile.SQLite: "sqlite", reconcile.Postgres: "pgx", reconcile.MySQL: "mysql", reconcile.MariaDB: "mysql"}
 
 func killedCheck(name string) *reconcile.Check {
 	check := ordersCheck()
@@ -63,6 +64,10 @@ func TestChildThatIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := connect(t, drivers[k.Dialect], k.Address)
+	if k.Rebuild != "" {
+		rebuildShelves(t, reconcile.Database{DB: db, Dialect: k.Dialect}, k.Rebuild)
+		return
+	}
 	report, err := k.run(t, reconcile.Database{DB: db, Dialect: k.Dialect})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +95,11 @@ func address(t *testing.T, d reconcile.Database) string {
 		u.Path = "/" + ask("SELECT current_database()")
 		return u.String()
 	}
-	settings, err := mysql.ParseDSN(testenv.MySQL9(t))
+	server := testenv.MySQL9
+	if d.Dialect == reconcile.MariaDB {
+		server = testenv.MariaDB10
+	}
+	settings, err := mysql.ParseDSN(server(t))
 	if err != nil {
 		t.Fatal(err)
 	}

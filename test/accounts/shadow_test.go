@@ -14,11 +14,19 @@ import (
 // shelves is a log of states and a read model in another database.
 func shelves(t *testing.T, dialect reconcile.Dialect) (log, read reconcile.Database, check *reconcile.Check) {
 	log, read = open(t, reconcile.SQLite), open(t, dialect)
+	makeShelves(t, log, read)
+	return log, read, shelvesCheck()
+}
+
+func makeShelves(t *testing.T, log, read reconcile.Database) {
 	exec(t, log, "CREATE TABLE shelf_log (event_id {text} NOT NULL PRIMARY KEY, shelf {text} NOT NULL, version INTEGER NOT NULL, kind {text} NOT NULL, content {text}, at {time} NOT NULL)")
 	exec(t, read,
 		"CREATE TABLE {q}shelf view{q} (id {text} NOT NULL, content {text}, version INTEGER NOT NULL, remark {text}, PRIMARY KEY (id))",
 		"CREATE INDEX shelf_by_content ON {q}shelf view{q} (content)")
-	return log, read, &reconcile.Check{
+}
+
+func shelvesCheck() *reconcile.Check {
+	return &reconcile.Check{
 		Name: "shelves", Key: []reconcile.KeyPart{{Name: "shelf"}}, Compare: []reconcile.Column{{Name: "content"}},
 		Log: &reconcile.Log{
 			Table:     reconcile.Table{Database: "write", Table: "shelf_log", Version: "version", EventID: "event_id"},
