@@ -60,6 +60,7 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 		return nil, err
 	}
 	c.rememberer()
+	c.fitEffects()
 	p := &Processor[TX]{
 		st: st, sub: sub, handler: fitted(&c, handler), config: c,
 		condition: newCondition(c.Logger, &c.Events),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybillhq/waybill"
@@ -117,11 +118,38 @@ func fitted[TX any](c *Config, handler Handler[TX]) Handler[TX] {
 	}
 }
 
+// fitEffects puts the schemas before what effects are given, too.
+func (c *Config) fitEffects() {
+	if !c.judges() {
+		return
+	}
+	fit := *c
+	c.Effects = slices.Clone(c.Effects) // the caller's own stay as they are
+	for i := range c.Effects {
+		call, key := c.Effects[i].Call, c.Effects[i].Key
+		c.Effects[i].Call = func(ctx context.Context, idempotency string, event waybill.Event) ([]byte, error) {
+			if err := fit.fit(&event); err != nil {
+				return nil, NotDone(err)
+			}
+			return call(ctx, idempotency, event)
+		}
+		if key != nil {
+			c.Effects[i].Key = func(event waybill.Event) string {
+				fitting := event
+				if fit.fit(&fitting) == nil {
+					event = fitting
+				}
+				return key(event)
+			}
+		}
+	}
+}
+
 // judges reports whether an event can be of a version that is unknown.
 func (c *Config) judges() bool { return len(c.Schemas) > 0 || c.Validator != nil }
 
 // heldUnknown reports whether a held event's last error is that its version was
 // unknown.
 func heldUnknown(lastErr string) bool {
-	return strings.HasPrefix(lastErr, parkedText+waybill.ErrUnknownSchema.Error())
+	return strings.HasPrefix(lastErr, parkedText) && strings.Contains(lastErr, waybill.ErrUnknownSchema.Error())
 }

@@ -167,6 +167,46 @@ func TestDataIsJudgedBeforeTheHandler(t *testing.T) {
 	})
 }
 
+// An effect is given what a handler would be given, and is not called with what
+// nobody understands, even where a second call could not be told from the first.
+func TestEffectsAreGivenDataOfTheirVersion(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var mu sync.Mutex
+		calls := make(map[string]string)
+		effect := Effect{
+			Name: "coupon",
+			Key:  func(e waybill.Event) string { return "k" + string(e.Data) },
+			Call: func(_ context.Context, key string, e waybill.Event) ([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				calls[e.ID] += fmt.Sprintf("%d %s with %s;", e.SchemaVersion, e.Data, key)
+				return nil, nil
+			},
+		}
+		config := r.config()
+		config.Effects = []Effect{effect}
+		config.Schemas = map[string]Schema{"OrderChanged": {Version: 2, Upcasts: map[int]Upcast{1: toCents}}}
+		r.publish(versioned("a", 1, 1, `{"amount":1}`), versioned("b", 1, 3, `{"new":1}`))
+		old := r.start(apply, config)
+		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+		r.after(time.Hour)
+		r.wantHeld("b/1 DEAD 0")
+		old.mustStop()
+
+		config = r.config()
+		config.Effects = []Effect{effect}
+		config.Schemas = map[string]Schema{"OrderChanged": {Version: 3, Upcasts: map[int]Upcast{1: toCents, 2: withCurrency}}}
+		r.start(apply, config)
+		r.until("all applied", func() bool { return len(r.held()) == 0 && len(r.history()) == 2 })
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string]string{"a/1": `2 {"cents":100} with k{"cents":100};`, "b/1": `3 {"new":1} with k{"new":1};`}
+		if !maps.Equal(calls, want) {
+			t.Errorf("calls %v, want %v", calls, want)
+		}
+	})
+}
+
 func TestSchemasAreChecked(t *testing.T) {
 	for name, schema := range map[string]Schema{
 		"no version":      {},
