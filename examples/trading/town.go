@@ -113,12 +113,13 @@ func (t *town) hire(nats *natsjs.Broker) error {
 		st      *sqlite.Store
 		handler inbox.Handler[*sql.Tx]
 		topics  []string
+		effects []inbox.Effect
 	}{
-		{"fulfilment", t.fulfilment, chain.On(chain.Fulfil(&t.coupons, chain.FulfilmentsTopic), over, told), []string{chain.OrdersTopic}},
-		{"points", t.books, chain.On(chain.AddPoints, over, nil), []string{chain.OrdersTopic}},
-		{"ledger", t.books, chain.On(chain.Book, over, nil), []string{chain.OrdersTopic, chain.FulfilmentsTopic}},
+		{"fulfilment", t.fulfilment, chain.On(chain.Fulfil(chain.FulfilmentsTopic), over, told), []string{chain.OrdersTopic}, []inbox.Effect{chain.CouponEffect(&t.coupons)}},
+		{"points", t.books, chain.On(chain.AddPoints, over, nil), []string{chain.OrdersTopic}, nil},
+		{"ledger", t.books, chain.On(chain.Book, over, nil), []string{chain.OrdersTopic, chain.FulfilmentsTopic}, nil},
 	} {
-		p, err := inbox.New(c.st, nats, c.handler, &inbox.Config{Group: c.group, Topics: c.topics, Logger: quiet})
+		p, err := inbox.New(c.st, nats, c.handler, &inbox.Config{Group: c.group, Topics: c.topics, Effects: c.effects, Logger: quiet})
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func consume[TX any](ctx context.Context, st store.Consumer[TX], guarded func(tx
 	run := os.Getenv(envRun)
 	coupons := chain.CouponClient{URL: os.Getenv(envCoupons)}
 	handlers := map[string]inbox.Handler[TX]{
-		"fulfilment": chain.On(chain.Fulfil(coupons, fulfilmentsTopic(run)), guarded, tell),
+		"fulfilment": chain.On(chain.Fulfil(fulfilmentsTopic(run)), guarded, tell),
 		"points":     chain.On(chain.AddPoints, guarded, nil),
 		"ledger":     chain.On(chain.Book, guarded, nil),
 	}
@@ -106,8 +106,12 @@ func consume[TX any](ctx context.Context, st store.Consumer[TX], guarded func(tx
 			if group == "ledger" {
 				topics = append(topics, fulfilmentsTopic(run))
 			}
+			var effects []inbox.Effect
+			if group == "fulfilment" {
+				effects = []inbox.Effect{chain.CouponEffect(coupons)}
+			}
 			p, err := inbox.New(st, b, handlers[group], &inbox.Config{
-				Group: groupName(run, group), Topics: topics, BatchSize: 50, PollWait: 100 * time.Millisecond, SweepEvery: 500 * time.Millisecond,
+				Group: groupName(run, group), Topics: topics, Effects: effects, BatchSize: 50, PollWait: 100 * time.Millisecond, SweepEvery: 500 * time.Millisecond,
 				Schedule: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond}, Logger: log,
 				CrashTries: 100, // it is not the events' fault that this process is killed
 			})
