@@ -50,6 +50,10 @@ type Check struct {
 	ChunkRows int `yaml:"chunk_rows"`
 	// StatementTimeout bounds one statement. Default 30 s.
 	StatementTimeout time.Duration `yaml:"statement_timeout"`
+	// Duty is the share of its time that a run works; the rest it leaves the
+	// databases to others. Above 0, at most 1. Default 1: all of it, and then with
+	// several connections at once.
+	Duty float64 `yaml:"duty"`
 	// MaxFindings bounds the findings that a report lists; all are counted.
 	// Default 10,000.
 	MaxFindings int `yaml:"max_findings"`
@@ -178,6 +182,9 @@ func (c Check) withDefaults() (*Check, error) {
 	if c.Window == 0 {
 		c.Window = 7 * 24 * time.Hour
 	}
+	if c.Duty == 0 {
+		c.Duty = 1
+	}
 	if c.StatementTimeout == 0 {
 		c.StatementTimeout = 30 * time.Second
 	}
@@ -301,6 +308,9 @@ func (c *Check) validate() error {
 	}
 	if len(c.Confirm) > 0 && c.Confirm[0] < 0 {
 		refuse("confirm: %s is negative", c.Confirm[0])
+	}
+	if !(c.Duty > 0 && c.Duty <= 1) {
+		refuse("duty: %g is not above 0 and at most 1", c.Duty)
 	}
 	if c.ChunkRows < 0 || c.MaxFindings < 0 {
 		refuse("chunk_rows and max_findings: must not be negative")

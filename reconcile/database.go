@@ -66,7 +66,7 @@ func (d Database) snapshot(ctx context.Context, f func(queryer) error) error {
 const limitPostgres = `
 SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
+       set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
 
 // lockTimeout is how long a read waits for whoever changes a table.
 const lockTimeout = 5 * time.Second

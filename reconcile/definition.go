@@ -13,7 +13,7 @@ func (c *Check) Definition() string {
 	judged := *c
 	judged.Name = ""
 	judged.Confirm, judged.MaxFindings = nil, 0
-	judged.ChunkRows, judged.StatementTimeout = 0, 0
+	judged.ChunkRows, judged.StatementTimeout, judged.Duty = 0, 0, 0
 	judged.Window, judged.Schedule = 0, Schedule{}
 	text, err := json.Marshal(judged)
 	if err != nil { // a struct of texts and numbers

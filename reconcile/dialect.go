@@ -211,6 +211,13 @@ func (k keys) in(s *statement, among []Key) {
 	if k.kinds[0] == KeyText || k.bare[0] { // implied, as in equals
 		list(k.columns[0], func(key Key) any { return key.parts[0] })
 	}
+	if k.digits(0) {
+		places := make([]string, len(among))
+		for i := range among {
+			places[i] = s.bind(fmt.Sprint(among[i].parts[0]))
+		}
+		s.add(" AND (%s IN (%s) OR %s)", k.columns[0], strings.Join(places, ", "), k.unusual(0))
+	}
 	list(k.exact(0), func(key Key) any { return k.exactParam(key, 0) })
 }
 
@@ -280,8 +287,24 @@ func (k keys) equals(s *statement, key Key) {
 		if k.kinds[i] == KeyText || k.bare[i] { // implied, and any index on the column serves it
 			s.add("%s = %s AND ", k.columns[i], s.bind(key.parts[i]))
 		}
+		if k.digits(i) {
+			s.add("(%s = %s OR %s) AND ", k.columns[i], s.bind(fmt.Sprint(key.parts[i])), k.unusual(i))
+		}
 		s.add("%s = %s", k.exact(i), s.bind(k.exactParam(key, i)))
 	}
+}
+
+// digits reports whether a part is an integer kept as text.
+func (k keys) digits(i int) bool { return k.kinds[i] == KeyInteger && k.stored[i] == StoredText }
+
+// unusual writes that an integer's text is not the usual one, as 007 and +7. It
+// and the usual text are both found by an index on the column, which the value
+// is not.
+func (k keys) unusual(i int) string {
+	if k.dialect == SQLite {
+		return fmt.Sprintf("%[1]s GLOB '0?*' OR %[1]s GLOB '-0*' OR %[1]s GLOB '+*'", k.columns[i])
+	}
+	return fmt.Sprintf("%[1]s LIKE '0_%%' OR %[1]s LIKE '-0%%' OR %[1]s LIKE '+%%'", k.columns[i])
 }
 
 // compare writes the comparison with a key: of the tuples where the planner

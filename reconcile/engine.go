@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,6 +83,7 @@ type run struct {
 	ahead      time.Duration // of the log's database before this clock
 	covered    []Range       // what was compared, adjacent ranges as one
 	most       int64         // keys after which a sweep stops; 0 for never
+	resumed    time.Time     // when it began to work, or went on
 	failed     []failure     // what could not be
 	memory     memory        // what earlier runs knew
 }
@@ -97,8 +99,9 @@ func (e *Engine) newRun(ctx context.Context) (*run, error) {
 	if err != nil {
 		return nil, &waybill.Error{Op: "reconcile", Key: e.check.Name, Err: err}
 	}
+	r.resumed = e.clock.Now()
 	if !at.IsZero() {
-		r.ahead = at.Sub(e.clock.Now())
+		r.ahead = at.Sub(r.resumed)
 	}
 	return r, nil
 }
@@ -145,10 +148,8 @@ func (r *run) sweep(ctx context.Context, from *Key) (*Key, error) {
 			return to, nil
 		}
 		from = to
-		if r.pause > 0 {
-			if err := r.clock.Wait(ctx, r.pause); err != nil {
-				return nil, err
-			}
+		if err := r.breathe(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -161,7 +162,19 @@ func (r *run) glide(ctx context.Context, from *Key) (next *Key, done bool, err e
 	if !able {
 		return from, false, nil
 	}
-	for page := range p.pages(ctx, from, r.check.ChunkRows) {
+	if from == nil {
+		if r.report.Unindexed, err = p.unordered(ctx); err != nil {
+			return nil, false, &waybill.Error{Op: "explain", Key: r.check.Name, Err: err}
+		}
+		if len(r.report.Unindexed) > 0 {
+			return nil, true, r.scatter(ctx, p)
+		}
+	}
+	atOnce := pagesInWork
+	if r.check.Duty < 1 || r.pause > 0 {
+		atOnce = 1
+	}
+	for page := range p.pages(ctx, from, r.check.ChunkRows, atOnce) {
 		if page.err != nil {
 			break
 		}
@@ -172,27 +185,69 @@ func (r *run) glide(ctx context.Context, from *Key) (next *Key, done bool, err e
 		if from == nil || r.most > 0 && r.report.Keys >= r.most {
 			return from, true, nil
 		}
-		if r.pause > 0 {
-			if err := r.clock.Wait(ctx, r.pause); err != nil {
-				return nil, false, err
-			}
+		if err := r.breathe(ctx); err != nil {
+			return nil, false, err
 		}
 	}
 	return from, false, ctx.Err()
 }
 
-// page takes over what was proved, and reads the rest key by key.
-func (r *run) page(ctx context.Context, p *page) error {
-	var err error
-	for some := range slices.Chunk(p.doubtful, amongKeys) {
-		if err = r.chunk(ctx, Range{among: some}); err != nil {
-			break
+// breathe lets the databases work for others, in proportion to what they had
+// to do since the last time.
+func (r *run) breathe(ctx context.Context) error {
+	wait := r.pause
+	if duty := r.check.Duty; duty < 1 {
+		wait += time.Duration(float64(r.clock.Now().Sub(r.resumed)) * (1 - duty) / duty)
+	}
+	if wait <= 0 {
+		return nil
+	}
+	err := r.clock.Wait(ctx, wait)
+	r.resumed = r.clock.Now()
+	return err
+}
+
+// scatter compares all keys in no order. They are all compared, or none counts
+// as such.
+func (r *run) scatter(ctx context.Context, p prover) error {
+	var failed error
+	for part := range p.parts(ctx) {
+		err := part.err
+		if err == nil {
+			err = r.settle(ctx, &part)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failed = cmp.Or(failed, err)
+		if err := r.breathe(ctx); err != nil {
+			return err
 		}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	r.account(Range{}, failed)
+	return nil
+}
+
+// page takes over a page.
+func (r *run) page(ctx context.Context, p *page) error {
+	err := r.settle(ctx, p)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	r.account(p.whole, err)
+	return nil
+}
+
+// settle takes over what was proved, and reads the rest key by key.
+func (r *run) settle(ctx context.Context, p *page) (err error) {
+	for some := range slices.Chunk(p.doubtful, amongKeys) {
+		if err = r.chunk(ctx, Range{among: some}); err != nil {
+			break
+		}
+	}
 	r.report.Keys += p.keys
 	r.report.Rows.Write += p.rows.Write
 	r.report.Rows.Log += p.rows.Log
@@ -200,7 +255,7 @@ func (r *run) page(ctx context.Context, p *page) error {
 	for n, count := range p.notes {
 		r.notes[n] += count
 	}
-	return nil
+	return err
 }
 
 // boundary returns where the chunk from a key on ends. A database that sorts

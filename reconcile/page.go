@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -12,8 +13,14 @@ import (
 // which keys are beyond doubt.
 type prover interface {
 	// pages walks over the keys from one on. Each page begins where the one
-	// before ended; one that could not be read is the last.
-	pages(ctx context.Context, from *Key, rows int) iter.Seq[page]
+	// before ended; one that could not be read is the last. So many are in work
+	// at once, the one that is looked at included.
+	pages(ctx context.Context, from *Key, rows, atOnce int) iter.Seq[page]
+	// unordered names the arms that cannot be read in the order of their keys,
+	// each with what would help.
+	unordered(ctx context.Context) ([]string, error)
+	// parts walks over all keys in no order.
+	parts(ctx context.Context) iter.Seq[page]
 }
 
 // page is a range of keys of which most are proved to have no verdict.
@@ -26,26 +33,25 @@ type page struct {
 	err      error
 }
 
-// At most so many pages are in work at once: while one waits for a database,
-// another is compared.
+// While one page waits for a database, another is compared.
 const pagesInWork = 3
 
 // pages has one goroutine read the arm that leads, page after page, and one for
 // each page to read the other arms and compare. What they make of a page comes
-// out in the order of the keys. Memory holds pagesInWork pages.
-func (t *tables) pages(ctx context.Context, from *Key, rows int) iter.Seq[page] {
+// out in the order of the keys. Memory holds as many pages as are in work.
+func (t *tables) pages(ctx context.Context, from *Key, rows, atOnce int) iter.Seq[page] {
 	return func(yield func(page) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var working sync.WaitGroup
 		defer working.Wait()
 		defer cancel()
-		results := make(chan chan page, pagesInWork)
-		free := make(chan *desk, pagesInWork)
-		for range pagesInWork {
+		taken := make(chan *desk, atOnce) // in the order of the keys
+		free := make(chan *desk, atOnce)
+		for range atOnce {
 			free <- newDesk(t)
 		}
 		working.Go(func() {
-			defer close(results)
+			defer close(taken)
 			for next := from; ; {
 				var d *desk
 				select {
@@ -53,30 +59,22 @@ func (t *tables) pages(ctx context.Context, from *Key, rows int) iter.Seq[page] 
 				case <-ctx.Done():
 					return
 				}
-				result := make(chan page, 1)
-				select { // a desk is free before its page is taken, so there may be no room
-				case results <- result:
-				case <-ctx.Done():
-					return
-				}
+				taken <- d // has room for all there are
 				follow := d.lead(ctx, next, rows)
 				next = d.whole.To
-				working.Go(func() {
-					p := follow()
-					free <- d
-					result <- p
-				})
+				working.Go(func() { d.done <- follow() })
 				if next == nil {
 					return
 				}
 			}
 		})
-		for result := range results {
+		for d := range taken {
 			select {
-			case p := <-result:
+			case p := <-d.done:
 				if !yield(p) || p.err != nil {
 					return
 				}
+				free <- d
 			case <-ctx.Done():
 				return
 			}
@@ -90,10 +88,11 @@ type desk struct {
 	whole            Range
 	write, log, read sheet
 	prover           proof
+	done             chan page // what became of it, one at a time
 }
 
 func newDesk(t *tables) *desk {
-	d := &desk{tables: t}
+	d := &desk{tables: t, done: make(chan page, 1)}
 	d.prover = newProof(t, &d.write, &d.log, &d.read)
 	return d
 }
@@ -114,7 +113,7 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 	}
 	var first *sheet
 	if d.check.Write != nil {
-		first, err = &d.write, d.readRows(ctx, snapshot, leader.Dialect, d.check.Write, &d.write, func(c *Column) string { return c.in(c.Write) }, rows+1)
+		first, err = &d.write, d.readRows(ctx, snapshot, leader.Dialect, d.check.Write, &d.write, writeColumn, rows+1)
 	} else {
 		first, err = &d.log, d.readEvents(ctx, snapshot, rows+1)
 	}
@@ -155,44 +154,61 @@ func (d *desk) rest(ctx context.Context, snapshot *sql.Tx, rows int) error {
 	}
 	if err == nil && c.Read != nil {
 		err = d.tables.read.snapshot(ctx, func(q queryer) error {
-			return d.readRows(ctx, q, d.tables.read.Dialect, c.Read, &d.read, func(c *Column) string { return c.in(c.Read) }, -crowd*rows)
+			return d.readRows(ctx, q, d.tables.read.Dialect, c.Read, &d.read, readColumn, -crowd*rows)
 		})
 	}
 	return err
 }
 
+func writeColumn(c *Column) string { return c.in(c.Write) }
+
+func readColumn(c *Column) string { return c.in(c.Read) }
+
 // readRows reads rows of the page: so many at most, or, where negative, all
 // and no more keys than that.
 func (d *desk) readRows(ctx context.Context, q queryer, dialect Dialect, table *Table, into *sheet, compared func(*Column) string, most int) error {
+	return into.fill(ctx, d.tables, q, d.rowStatement(dialect, table, into, compared, most), max(most, -most), nil)
+}
+
+// readEvents reads the events of the page, and keeps of each key the one of the
+// highest version.
+func (d *desk) readEvents(ctx context.Context, q queryer, most int) error {
+	return d.log.fill(ctx, d.tables, q, d.eventStatement(most), max(most, -most), d.prover.newer)
+}
+
+// rowStatement reads the rows of the page, and lays out the sheet for them.
+// With 0 for most it reads all rows in any order.
+func (d *desk) rowStatement(dialect Dialect, table *Table, into *sheet, compared func(*Column) string, most int) *statement {
 	s := &statement{dialect: dialect}
 	k := dialect.keys(table, d.kinds)
-	p := projection{dialect: dialect, columns: append([]string(nil), k.columns...)}
+	p := projection{dialect: dialect, columns: slices.Clone(k.columns)}
 	into.version, into.removed = p.take(table.Version), p.take(table.Deleted)
 	into.compared = into.compared[:0]
 	for i := range d.check.Compare {
 		into.compared = append(into.compared, p.take(compared(&d.check.Compare[i])))
 	}
 	d.ordered(s, &p, k, table, "", most)
-	return into.fill(ctx, d.tables, q, s, max(most, -most), nil)
+	return s
 }
 
-// readEvents reads the events of the page, and keeps of each key the one of the
-// highest version.
-func (d *desk) readEvents(ctx context.Context, q queryer, most int) error {
+// eventStatement does the same for events.
+func (d *desk) eventStatement(most int) *statement {
 	log, dialect, into := d.check.Log, d.tables.log.Dialect, &d.log
 	s := &statement{dialect: dialect}
 	k := dialect.keys(&log.Table, d.kinds)
-	p := projection{dialect: dialect, columns: append([]string(nil), k.columns...)}
+	p := projection{dialect: dialect, columns: slices.Clone(k.columns)}
 	into.version, into.state, into.event, into.payload = p.take(log.Version), p.take(log.State), -1, -1
 	if len(log.Deletes) > 0 {
 		into.event = p.take(log.Type)
 	}
 	into.compared = into.compared[:0]
 	for i := range d.check.Compare {
-		at := -1
-		if column := &d.check.Compare[i]; log.Payload == "" && d.check.Events != "delta" {
+		at, column := -1, &d.check.Compare[i]
+		switch {
+		case d.check.Events == "delta": // an event alone says nothing
+		case log.Payload == "":
 			at = p.take(column.in(column.Log))
-		} else if column.in(column.Log) != "" && into.payload < 0 && d.check.Events != "delta" {
+		case column.in(column.Log) != "" && into.payload < 0:
 			into.payload = p.take(log.Payload)
 		}
 		into.compared = append(into.compared, at)
@@ -202,7 +218,7 @@ func (d *desk) readEvents(ctx context.Context, q queryer, most int) error {
 		then = ", " + dialect.quote(log.Version)
 	}
 	d.ordered(s, &p, k, &log.Table, then, most)
-	return into.fill(ctx, d.tables, q, s, max(most, -most), d.prover.newer)
+	return s
 }
 
 // ordered writes the statement that reads an arm's rows of the page.
@@ -210,7 +226,9 @@ func (d *desk) ordered(s *statement, p *projection, k keys, table *Table, then s
 	s.add("SELECT %s FROM %s", strings.Join(p.columns, ", "), s.dialect.table(table))
 	k.where(s, d.whole)
 	filter(s, table)
-	s.add(" ORDER BY %s%s", k.orderBy(), then)
+	if most != 0 {
+		s.add(" ORDER BY %s%s", k.orderBy(), then)
+	}
 	if most > 0 {
 		s.add(" LIMIT %d", most)
 	}

@@ -36,6 +36,10 @@ type Report struct {
 	// kept, oldest day first.
 	Trend []Day `json:"trend,omitempty"`
 
+	// Unindexed are the arms that were read as a whole for want of an index, and
+	// which index would help.
+	Unindexed []string `json:"unindexed,omitempty"`
+
 	hasWrite, hasLog, hasRead bool
 }
 

@@ -149,6 +149,9 @@ func (r *Report) qualified() (lines []string) {
 	if r.Split {
 		lines = append(lines, "Row and log are in two databases and were not read in one snapshot: what looks missing may just have been written.")
 	}
+	for _, arm := range r.Unindexed {
+		lines = append(lines, "Read as a whole: "+oneLine(arm)+".")
+	}
 	for _, blind := range r.Blind {
 		lines = append(lines, "Cannot be seen: "+blind+".")
 	}

@@ -121,10 +121,8 @@ func (r *run) among(ctx context.Context, keys []Key) error {
 			return ctx.Err()
 		}
 		r.account(whole, err)
-		if r.pause > 0 {
-			if err := r.clock.Wait(ctx, r.pause); err != nil {
-				return err
-			}
+		if err := r.breathe(ctx); err != nil {
+			return err
 		}
 	}
 	return nil

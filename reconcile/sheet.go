@@ -101,36 +101,46 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 		if order, err = appendOrder(order[:0], t.kinds, row); err != nil {
 			return err
 		}
-		compared := 1
-		if n := s.len(); n > 0 {
-			compared = bytes.Compare(order, s.order(n-1))
-		}
-		switch {
-		case compared < 0 || compared == 0 && fold == nil:
-			key, _ := NewKey(t.kinds, row[:len(t.kinds)])
-			return disorder(fmt.Errorf("key %s comes too late", key))
-		case compared == 0: // one of a key's events stands for all
-			old := s.cells[at-s.width : at]
-			replace, err := fold(old, row)
-			if err != nil {
-				return err
-			}
-			if replace {
-				copy(old, row)
-			}
-			s.cells = s.cells[:at]
-			continue
-		}
-		s.orders = append(s.orders, order...)
-		s.ends = append(s.ends, len(s.orders))
-		if fold != nil {
-			if _, err := fold(nil, row); err != nil {
-				return err
-			}
+		// The row is where it belongs already: append finds it there.
+		s.cells = s.cells[:at]
+		if err := s.append(order, row, fold); err != nil {
+			return err
 		}
 	}
 	return rows.Err()
 }
+
+// append takes a row over; keys must come in ascending order.
+func (s *sheet) append(order []byte, row []any, fold func(old, row []any) (replace bool, err error)) error {
+	n, compared := s.len(), 1
+	if n > 0 {
+		compared = bytes.Compare(order, s.order(n-1))
+	}
+	switch {
+	case compared < 0:
+		return disorder(fmt.Errorf("a key of %s comes too late", s.name(row)))
+	case compared == 0 && fold == nil:
+		return disorder(fmt.Errorf("the key of %s comes twice", s.name(row)))
+	case compared == 0: // one of a key's events stands for all
+		old := s.row(n - 1)
+		replace, err := fold(old, row)
+		if replace {
+			copy(old, row)
+		}
+		return err
+	}
+	s.cells = append(s.cells, row...)
+	s.orders = append(s.orders, order...)
+	s.ends = append(s.ends, len(s.orders))
+	if fold != nil {
+		_, err := fold(nil, s.row(n))
+		return err
+	}
+	return nil
+}
+
+// name tells a row from others in an error.
+func (s *sheet) name(row []any) string { return fmt.Sprintf("%.80q", textAt(row, 0)) }
 
 func (s *sheet) grow(n int) {
 	if cap(s.cells) < n {

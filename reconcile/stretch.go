@@ -136,6 +136,9 @@ func (r *Report) absorb(part *Report, most int) {
 	r.Differences += part.Differences
 	r.InFlight += part.InFlight
 	r.Unverified += part.Unverified
+	if len(part.Unindexed) > 0 {
+		r.Unindexed = part.Unindexed
+	}
 	for class, n := range part.Counts {
 		r.Counts[class] += n
 	}
