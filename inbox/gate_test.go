@@ -261,7 +261,16 @@ func send(t *testing.T, st *memstore.Store, ids ...string) {
 		t.Fatal(err)
 	}
 	guard := store.Guard{Owner: owner, Lanes: leases}
-	result, err := st.Fetch(t.Context(), store.FetchRequest{Lanes: lanes})
+	walked, err := st.Walk(t.Context(), store.WalkRequest{Lanes: lanes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued := make([]int64, len(walked.Refs))
+	for i, ref := range walked.Refs {
+		queued[i] = ref.ID
+	}
+	slices.Sort(queued)
+	result, err := st.Load(t.Context(), queued, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

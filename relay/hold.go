@@ -89,7 +89,7 @@ func (s *scheduler) onKeyRead(k *key, result store.FetchResult, read time.Time) 
 		return
 	}
 	for i := range result.Rows {
-		data := result.Rows[i]
+		data := &result.Rows[i]
 		if s.known[data.ID] != nil {
 			continue // written since, or under way
 		}

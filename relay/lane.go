@@ -14,6 +14,8 @@ type lane struct {
 	epoch    uint64    // a read that began under another one is not about this lane any more
 	expired  bool      // the deadline passed; a renewal may still save it
 	busy     int       // rows in flight or being written
+	rows     int       // known
+	top      int64     // the greatest id that was ever known
 
 	// The lane is read in passes: from base, or in a short pass from seen, through
 	// as many reads as it takes, to the queue's end.

@@ -18,6 +18,7 @@ type readState struct {
 	keyTurn   bool   // keys and lanes take turns
 	load      bool   // some lanes' held keys are not known
 	first     int    // the lane to begin the next walk with
+	slice     int    // unknown rows that a walk takes of a lane
 	hotAt     time.Time
 	fullAt    time.Time // the lanes' passes are short until then
 	dueAt     time.Time
@@ -30,7 +31,8 @@ type readState struct {
 type readKind uint8
 
 const (
-	readHot readKind = iota
+	readWalk readKind = iota // finds hot rows
+	readLoad                 // goes on with those of a walk that are wanted
 	readKey
 	readDue
 	readHeld
@@ -41,10 +43,13 @@ type readResult struct {
 	epoch    uint64
 	began    time.Time
 	took     time.Duration
-	lanes    []store.LaneCursor // of readHot, in order
-	short    bool               // passes that this readHot began are short
-	ids      []int              // of readDue and readHeld
-	limit    int                // of readDue
+	lanes    []store.LaneCursor // of readWalk, in order
+	short    bool               // passes that this readWalk began are short
+	walked   store.WalkResult
+	want     []int64 // of readLoad
+	cutAt    int64   // what was walked over above this id is not looked at; 0 none
+	ids      []int   // of readDue and readHeld
+	limit    int     // of readDue
 	key      *key
 	found    store.FetchResult
 	held     []store.HeldKey
@@ -57,6 +62,7 @@ const (
 	horizonEvery = 50 * time.Millisecond
 	keyReadLimit = 500
 	maxDueLimit  = 1 << 20
+	maxSlice     = 1 << 16
 	slowPass     = 10 * time.Millisecond // and fewer than slowRows found
 	slowRows     = 100
 	fullEvery    = 10 * time.Second // at least
@@ -89,7 +95,7 @@ func (r *readState) next(s *scheduler) time.Time {
 	if len(r.keys) > 0 {
 		return time.Time{}
 	}
-	if r.hotAt.Before(r.dueAt) {
+	if r.hotAt.Before(r.dueAt) && !s.enough() {
 		return r.hotAt
 	}
 	return r.dueAt
@@ -101,6 +107,18 @@ func (s *scheduler) room() int {
 		return 0
 	}
 	return s.config.MaxRows - len(s.known)
+}
+
+// enough reports whether as many rows can be sent at once as calls may be
+// outstanding: more of them would only wait in memory, and be walked over again.
+func (s *scheduler) enough() bool {
+	rows, batch := 0, s.config.PublishBatch
+	for _, k := range s.ready {
+		if rows += min(len(k.queue), batch); rows >= s.config.Concurrency*batch {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *scheduler) startRead(ctx context.Context) {
@@ -129,13 +147,11 @@ func (s *scheduler) startRead(ctx context.Context) {
 		if result.key = s.nextKey(); result.key == nil {
 			return
 		}
-	case s.room() > 0 && !at.Before(r.hotAt):
+	case s.room() > 0 && !at.Before(r.hotAt) && !s.enough():
 		r.keyTurn = true
-		result.kind = readHot
+		result.kind = readWalk
 		result.short = at.Before(r.fullAt)
-		for _, id := range s.laneIDs(func(l *lane) bool { return l.state == active }) {
-			result.lanes = append(result.lanes, s.lanes[id].cursor(s.horizon.closed, result.short))
-		}
+		result.lanes = s.cursors(result.short)
 	default:
 		return
 	}
@@ -144,32 +160,44 @@ func (s *scheduler) startRead(ctx context.Context) {
 		r.hotAt = at.Add(s.config.PollIdle)
 		return
 	}
-	r.busy = true
-	askFrontier := result.kind == readHot && !at.Before(r.horizonAt)
-	if askFrontier {
+	request := readRequest{askFrontier: result.kind == readWalk && !at.Before(r.horizonAt)}
+	if request.askFrontier {
 		r.horizonAt = at.Add(horizonEvery)
 	}
-	request := store.FetchRequest{
-		Lanes: result.lanes, ExcludeTopics: s.pausedTopics(),
-		Limit: min(s.config.FetchBatch, s.room()), MaxBytes: max(s.config.MaxBytes-s.bytes, 1),
+	request.walk = store.WalkRequest{Lanes: result.lanes, ExcludeTopics: s.pausedTopics(), Limit: s.config.FetchBatch}
+	for _, c := range result.lanes {
+		request.walk.Limit += max(c.Limit-r.slice, 0)
 	}
-	keyRequest := s.keyRequest(result.key)
+	request.key = s.keyRequest(result.key)
 	result.limit = r.dueLimit
+	s.goRead(ctx, result, request)
+}
+
+// readRequest is what a read asks the store, as far as its result does not say.
+type readRequest struct {
+	askFrontier bool
+	walk        store.WalkRequest
+	key         store.KeyRequest
+	maxBytes    int // of readLoad
+}
+
+func (s *scheduler) goRead(ctx context.Context, result readResult, request readRequest) {
+	s.reads.busy = true
 	go func() {
-		s.read(ctx, &result, request, keyRequest, askFrontier)
+		s.read(ctx, &result, request)
 		result.took = now().Sub(result.began)
 		s.readDone <- result
 	}()
 }
 
 // read asks the store; it runs beside the scheduler and touches none of it.
-func (s *scheduler) read(ctx context.Context, result *readResult, request store.FetchRequest, keyRequest store.KeyRequest, askFrontier bool) {
+func (s *scheduler) read(ctx context.Context, result *readResult, request readRequest) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	switch result.kind {
-	case readHot:
+	case readWalk:
 		// The frontier is asked first, so that what it closes is visible to the read.
-		if askFrontier {
+		if request.askFrontier {
 			f, err := s.store.Frontier(ctx)
 			if err != nil {
 				result.err = err
@@ -177,9 +205,11 @@ func (s *scheduler) read(ctx context.Context, result *readResult, request store.
 			}
 			result.frontier = &f
 		}
-		result.found, result.err = s.store.Fetch(ctx, request)
+		result.walked, result.err = s.store.Walk(ctx, request.walk)
+	case readLoad:
+		result.found, result.err = s.store.Load(ctx, result.want, request.maxBytes)
 	case readKey:
-		result.found, result.err = s.store.FetchKey(ctx, keyRequest)
+		result.found, result.err = s.store.FetchKey(ctx, request.key)
 	case readDue:
 		result.found.Rows, result.err = s.store.FetchDue(ctx, result.ids, result.limit)
 	case readHeld:
@@ -232,7 +262,7 @@ func (s *scheduler) laneIDs(pass func(*lane) bool) []int {
 	return ids
 }
 
-func (s *scheduler) onRead(result readResult) {
+func (s *scheduler) onRead(ctx context.Context, result readResult) {
 	r := &s.reads
 	r.busy = false
 	defer s.exhume()
@@ -246,8 +276,10 @@ func (s *scheduler) onRead(result readResult) {
 	}
 	s.databaseUp(false)
 	switch result.kind {
-	case readHot:
-		s.onHot(&result)
+	case readWalk:
+		s.onWalked(ctx, result)
+	case readLoad:
+		s.onLoaded(&result)
 	case readKey:
 		s.onKeyRead(result.key, result.found, result.began)
 	case readDue:
@@ -255,133 +287,6 @@ func (s *scheduler) onRead(result readResult) {
 	case readHeld:
 		s.onHeld(&result)
 	}
-}
-
-func (s *scheduler) onHot(result *readResult) {
-	r := &s.reads
-	fresh := 0
-	last := -1
-	var passed []store.Row // found by short passes
-	for i := range result.found.Rows {
-		data := &result.found.Rows[i]
-		last = data.Lane
-		l := s.lanes[data.Lane]
-		if l == nil || l.epoch >= result.epoch || l.state != active {
-			continue
-		}
-		l.pos = max(l.pos, data.ID)
-		if l.short {
-			passed = append(passed, *data)
-		} else if s.take(l, *data, result.began) {
-			fresh++
-		}
-	}
-	fresh += s.takePassed(passed, result.began)
-	// The last row's lane, and those behind it, may have more.
-	cut := result.found.Full
-	for _, c := range result.lanes {
-		if cut && c.Lane == last {
-			r.first = last
-			break
-		}
-		if l := s.lanes[c.Lane]; l != nil && l.epoch < result.epoch {
-			l.endPass()
-		}
-	}
-	r.paceFull(result, cut)
-	if f := result.frontier; f != nil {
-		// Where events are deleted on confirmation the greatest id falls all the
-		// time; ids that begin anew are then left to the sweep.
-		if !s.config.Forget && s.horizon.anew(*f) {
-			for _, l := range s.lanes {
-				l.restart(s.epoch)
-			}
-		}
-		s.horizon.add(*f)
-	}
-	if fresh > 0 {
-		r.pause = 0
-		if hook := s.config.Events.Fetched; hook != nil {
-			hook(FetchedInfo{Rows: fresh, Took: result.took})
-		}
-	}
-	switch {
-	case cut && fresh > 0:
-		r.hotAt = time.Time{}
-	case cut: // rows that are known or read by key: no progress, so no haste
-		r.hotAt = now().Add(s.config.PollBusy)
-	case r.pause == 0:
-		r.pause = s.config.PollBusy
-		r.hotAt = now().Add(r.pause)
-	default:
-		r.pause = min(r.pause*2, s.config.PollIdle)
-		r.hotAt = now().Add(r.pause)
-	}
-}
-
-// takePassed decides what to do with rows that short passes found. Such a pass
-// may have gone past an earlier row of the same key: key k gets id 5 in a
-// transaction that stays open, another key of the lane gets id 6 and is seen;
-// the transaction commits, and k gets id 7, which alone the pass finds. So keys
-// are read one by one, or, when they are many, all lanes from their cursors.
-func (s *scheduler) takePassed(rows []store.Row, read time.Time) (fresh int) {
-	rows = slices.DeleteFunc(rows, func(data store.Row) bool {
-		return s.known[data.ID] != nil || s.topicPauses[data.TopicHash] != nil
-	})
-	keys := make(map[int64]bool)
-	for i := range rows {
-		keys[rows[i].KeyHash] = true
-	}
-	if len(keys) > passedKeys {
-		s.reads.fullAt, s.reads.pause = time.Time{}, 0
-		for _, l := range s.lanes {
-			if l.inPass && l.short {
-				l.endPass()
-			}
-		}
-		return 0
-	}
-	for i := range rows {
-		l := s.lanes[rows[i].Lane]
-		switch k := s.keyOf(l, &rows[i]); k.state {
-		case open:
-			s.drain(k, false)
-			fresh++
-		case held:
-			s.park(s.know(k, rows[i], read))
-			fresh++
-		case draining:
-		}
-	}
-	return fresh
-}
-
-// Under a transaction that stays open the lanes' cursors stand still, and the
-// index above them fills with what was settled and cannot be vacuumed: a full
-// pass takes ever longer. It then gets a tenth of the time, and short passes
-// between find what is new.
-func (r *readState) paceFull(result *readResult, cut bool) {
-	if !result.short && !cut && result.took > slowPass && len(result.found.Rows) < slowRows {
-		r.fullAt = now().Add(min(9*result.took, fullEvery))
-	}
-}
-
-// take decides what to do with a hot row, and reports whether it was new.
-func (s *scheduler) take(l *lane, data store.Row, read time.Time) bool {
-	if s.known[data.ID] != nil || s.topicPauses[data.TopicHash] != nil {
-		return false
-	}
-	k := s.keyOf(l, &data)
-	switch k.state {
-	case open:
-		k.push(s.know(k, data, read))
-		s.makeReady(k)
-	case held:
-		s.park(s.know(k, data, read))
-	case draining:
-		return false
-	}
-	return true
 }
 
 // onDue drains the keys of rows whose time has come: most are known by their

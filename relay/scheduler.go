@@ -94,7 +94,7 @@ func (s *scheduler) run(ctx context.Context) error {
 		case <-s.relay.wake:
 			s.reads.wakeUp()
 		case result := <-s.readDone:
-			s.onRead(result)
+			s.onRead(hard, result)
 		case result := <-s.sendDone:
 			s.onSent(result)
 		case result := <-s.applyDone:
@@ -196,10 +196,12 @@ func (s *scheduler) untilNext() time.Duration {
 }
 
 // know takes a row into memory.
-func (s *scheduler) know(k *key, data store.Row, read time.Time) *row {
-	r := &row{Row: data, key: k, read: read}
+func (s *scheduler) know(k *key, data *store.Row, read time.Time) *row {
+	r := &row{Row: *data, key: k, read: read}
 	s.known[data.ID] = r
 	s.bytes += len(data.Event.Data)
+	k.lane.rows++
+	k.lane.top = max(k.lane.top, data.ID)
 	return r
 }
 
@@ -210,6 +212,7 @@ func (s *scheduler) forget(r *row) {
 	}
 	delete(s.known, r.ID)
 	s.bytes -= len(r.Event.Data)
+	r.key.lane.rows--
 }
 
 // bury forgets a row whose change was written, but remembers its id while a

@@ -42,29 +42,44 @@ type Row struct {
 	Event     waybill.Event
 }
 
+// Ref is what a walk tells of a hot row.
+type Ref struct {
+	ID        int64
+	Lane      int
+	KeyHash   int64
+	TopicHash int64
+}
+
 // LaneCursor asks for the rows of one lane with an id greater than After.
 type LaneCursor struct {
 	Lane  int
 	After int64
+	Limit int // rows of this lane; 0 means no bound of its own
 }
 
-// FetchRequest asks for hot rows: PENDING and not parked.
-type FetchRequest struct {
-	// Lanes are walked in this order; within a lane rows come by id.
+// WalkRequest asks for hot rows: PENDING and not parked.
+type WalkRequest struct {
+	// Lanes are walked in this order; within a lane rows come by id. A lane that
+	// gives as many rows as its Limit may have more.
 	Lanes []LaneCursor
 	// ExcludeTopics are topic hashes whose rows are passed over.
 	ExcludeTopics []int64
-	// Limit bounds the number of rows, MaxBytes the sum of their data in bytes:
-	// the row that passes MaxBytes is the last one returned. 0 means no bound.
-	Limit    int
-	MaxBytes int
+	// Limit bounds the rows of all lanes. 0 means no bound.
+	Limit int
 }
 
-// FetchResult is an answer to a FetchRequest.
+// WalkResult is an answer to a WalkRequest.
+type WalkResult struct {
+	Refs []Ref
+	// Full says that the request's Limit cut the answer: the lane of the last row,
+	// and the lanes after it, may have more.
+	Full bool
+}
+
+// FetchResult has rows, lowest id first.
 type FetchResult struct {
 	Rows []Row
-	// Full says that a bound cut the answer: the lane of the last row, and the
-	// lanes after it, may have more.
+	// Full says that a bound cut the answer.
 	Full bool
 }
 
@@ -76,8 +91,10 @@ type KeyRequest struct {
 	After   int64 // only greater ids
 	// SkipDead leaves out DEAD rows that no operator wants skipped.
 	SkipDead bool
+	// Limit bounds the number of rows, MaxBytes the sum of their data in bytes:
+	// the row that passes MaxBytes is the last one returned. 0 means no bound.
 	Limit    int
-	MaxBytes int // as in FetchRequest
+	MaxBytes int
 }
 
 // HeldKey is a (topic, key) that has parked rows.
@@ -153,8 +170,14 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 
 // Queue is the relay's view of the outbox. Reads take no locks.
 type Queue interface {
-	// Fetch returns hot rows, lane by lane, walking the index and never sorting.
-	Fetch(ctx context.Context, request FetchRequest) (FetchResult, error)
+	// Walk finds hot rows, lane by lane, walking the index and never sorting. It
+	// reads nothing but the queue: what it finds may be known to the caller, and
+	// a row whose event is gone is found too.
+	Walk(ctx context.Context, request WalkRequest) (WalkResult, error)
+	// Load returns the rows of these ids, which rise, in the order of ids, whatever
+	// their state by now; those whose queue row or event is gone are left out.
+	// maxBytes bounds the answer as in KeyRequest.
+	Load(ctx context.Context, ids []int64, maxBytes int) (FetchResult, error)
 	// FetchKey returns rows of one key.
 	FetchKey(ctx context.Context, request KeyRequest) (FetchResult, error)
 	// FetchDue returns the rows of these lanes whose next_retry_at has passed,

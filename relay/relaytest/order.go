@@ -30,7 +30,7 @@ func testOrder[TX any](t *testing.T, h Harness[TX]) {
 	})
 
 	each(t, h, "slow reads repeat nothing", func(e *env[TX]) {
-		e.store.dawdle(25*time.Millisecond, "fetch")
+		e.store.dawdle(25*time.Millisecond, "walk")
 		e.broker.Delay(5 * time.Millisecond)
 		var all []waybill.Event
 		for n := range 120 {

@@ -17,7 +17,7 @@ import (
 func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 	each(t, h, "one failing statement beside good ones does not flood the log", func(e *env[TX]) {
 		e.relay(nil)
-		e.store.away(true, "fetch")
+		e.store.away(true, "walk")
 		span := e.span(time.Minute)
 		e.pause(span)
 		most := 2 + int(span/(10*time.Second))
@@ -26,7 +26,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 				e.t.Errorf("%d log lines %q in %v, want at most %d", n, text, span, most)
 			}
 		}
-		e.store.away(false, "fetch")
+		e.store.away(false, "walk")
 		e.append(event("k", 1))
 		e.settled()
 	})
@@ -76,7 +76,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.settled()
 		late := e.begin()
 		e.add(late, event("k", 6)) // in the same lane, with a lower id
-		e.store.dawdle(30*time.Millisecond, "fetch")
+		e.store.dawdle(30*time.Millisecond, "walk")
 		for n := range 5 {
 			e.append(event("k", n+1))
 			e.untilStatus(fmt.Sprintf("k-%d", n+1), store.StatusSent)
@@ -106,7 +106,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		late := e.begin()
 		e.add(late, event("k", 2))
 		e.append(events(other, 2, 120)...)
-		e.store.dawdle(10*time.Millisecond, "fetch")
+		e.store.dawdle(10*time.Millisecond, "walk")
 		e.relay(func(c *relay.Config) { c.FetchBatch, c.PublishBatch = 5, 5 })
 		e.untilStatus(other+"-20", store.StatusSent)
 		e.commit(late)
@@ -137,7 +137,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		commit(others(1)...)
 		e.relay(nil)
 		e.settled()
-		e.store.dawdle(30*time.Millisecond, "fetch")
+		e.store.dawdle(30*time.Millisecond, "walk")
 		for round := range 5 {
 			var firsts, seconds []waybill.Event
 			for k := range 3 + 30*(round%2) { // few are read one by one
@@ -163,7 +163,7 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 			e.t.Skip("it takes half a minute")
 		}
 		e.relay(nil)
-		for _, op := range []string{"fetch", "apply"} {
+		for _, op := range []string{"walk", "apply"} {
 			e.store.stall(1, op)
 			e.append(event(op, 1))
 			e.settled()

@@ -106,7 +106,7 @@ func testRefusals[TX any](t *testing.T, h Harness[TX]) {
 		if n := e.broker.Calls(); n > 60 {
 			t.Errorf("%d Publish calls in %v, want a few", n, span)
 		}
-		if n, most := e.store.called("fetch"), int(span/time.Millisecond)/10+50; n > most {
+		if n, most := e.store.called("walk"), int(span/time.Millisecond)/10+50; n > most {
 			t.Errorf("%d reads in %v, want at most %d", n, span, most)
 		}
 		if n := e.store.called("apply"); n > 150 {

@@ -180,7 +180,7 @@ func (m *moody) away(down bool, ops ...string) {
 	}
 }
 
-var everything = []string{"fetch", "fetchkey", "fetchdue", "heldkeys", "frontier", "apply", "renew", "claim"}
+var everything = []string{"walk", "load", "fetchkey", "fetchdue", "heldkeys", "frontier", "apply", "renew", "claim"}
 
 func (m *moody) enter(op string) error {
 	m.mu.Lock()
@@ -238,16 +238,24 @@ func (m *moody) called(op string) int {
 	return m.calls[op]
 }
 
-func (m *moody) Fetch(ctx context.Context, request store.FetchRequest) (store.FetchResult, error) {
-	if err := m.enter("fetch"); err != nil {
+func (m *moody) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	if err := m.enter("walk"); err != nil {
+		return store.WalkResult{}, err
+	}
+	if m.stalls("walk") {
+		<-ctx.Done()
+		return store.WalkResult{}, ctx.Err()
+	}
+	defer m.linger("walk")
+	return m.Outbox.Walk(ctx, request)
+}
+
+func (m *moody) Load(ctx context.Context, ids []int64, maxBytes int) (store.FetchResult, error) {
+	if err := m.enter("load"); err != nil {
 		return store.FetchResult{}, err
 	}
-	if m.stalls("fetch") {
-		<-ctx.Done()
-		return store.FetchResult{}, ctx.Err()
-	}
-	defer m.linger("fetch")
-	return m.Outbox.Fetch(ctx, request)
+	defer m.linger("load")
+	return m.Outbox.Load(ctx, ids, maxBytes)
 }
 
 func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {

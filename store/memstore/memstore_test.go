@@ -12,6 +12,7 @@ import (
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/memstore"
+	"github.com/waybillhq/waybill/store/storetest"
 )
 
 func event(id string) waybill.Event {
@@ -305,8 +306,8 @@ func TestReadOnly(t *testing.T) {
 	if got := pending(t, st); got != 0 {
 		t.Errorf("pending: got %d", got)
 	}
-	if _, err := st.Fetch(t.Context(), store.FetchRequest{Lanes: []store.LaneCursor{{Lane: 1}}}); err != nil {
-		t.Errorf("fetch: %v", err)
+	if _, err := st.Walk(t.Context(), store.WalkRequest{Lanes: []store.LaneCursor{{Lane: 1}}}); err != nil {
+		t.Errorf("walk: %v", err)
 	}
 	for name, err := range map[string]error{
 		"ping":  st.Ping(t.Context()),
@@ -348,15 +349,15 @@ func TestLongQueue(t *testing.T) {
 	}
 	next := int64(1)
 	for {
-		result, err := st.Fetch(t.Context(), store.FetchRequest{Lanes: cursors, Limit: 100})
+		rows, err := storetest.Hot(t.Context(), st, store.WalkRequest{Lanes: cursors, Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(result.Rows) == 0 {
+		if len(rows) == 0 {
 			break
 		}
 		var changes store.Changes
-		for _, row := range result.Rows {
+		for _, row := range rows {
 			if row.ID != next {
 				t.Fatalf("got row %d, want %d", row.ID, next)
 			}

@@ -8,25 +8,46 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// Fetch returns hot rows, lane by lane.
-func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.FetchResult, error) {
-	var result store.FetchResult
-	err := s.call(ctx, "fetch", func() error {
+// Walk finds hot rows, lane by lane.
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	var result store.WalkResult
+	err := s.call(ctx, "walk", func() error {
 		if err := s.needOutbox(); err != nil {
 			return err
 		}
-		page := page{store: s, now: s.now(), limit: request.Limit, maxBytes: request.MaxBytes}
 		for _, cursor := range request.Lanes {
+			n := 0
 			for id := range s.outbox.hot[cursor.Lane].after(cursor.After) {
 				row := s.outbox.queue[id]
 				if slices.Contains(request.ExcludeTopics, row.topicHash) {
 					continue
 				}
-				if !page.add(row) {
+				if cursor.Limit > 0 && n == cursor.Limit {
 					break
 				}
+				if request.Limit > 0 && len(result.Refs) == request.Limit {
+					result.Full = true
+					return nil
+				}
+				result.Refs = append(result.Refs, store.Ref{ID: id, Lane: row.lane, KeyHash: row.keyHash, TopicHash: row.topicHash})
+				n++
 			}
-			if page.result.Full {
+		}
+		return nil
+	})
+	return result, err
+}
+
+// Load returns the rows of some ids.
+func (s *Store) Load(ctx context.Context, ids []int64, maxBytes int) (store.FetchResult, error) {
+	var result store.FetchResult
+	err := s.call(ctx, "load", func() error {
+		if err := s.needOutbox(); err != nil {
+			return err
+		}
+		page := page{store: s, now: s.now(), maxBytes: maxBytes}
+		for _, id := range ids {
+			if row, queued := s.outbox.queue[id]; queued && !page.add(row) {
 				break
 			}
 		}

@@ -70,7 +70,7 @@ func New(config *Config) *Store {
 }
 
 // SetError makes fail ask before each operation, by its name, whether it fails
-// and how: "begin", "commit", "append", "fetch", "apply", "renew", "claim",
+// and how: "begin", "commit", "append", "walk", "load", "apply", "renew", "claim",
 // "mark consumed" and so on, the method's name in lower case words. A failed
 // operation changes nothing. Rollbacks happen always. nil ends it.
 func (s *Store) SetError(fail func(op string) error) {
@@ -91,7 +91,7 @@ func (s *Store) SetLostAnswer(lose func(op string) error) {
 // ReadOnly is a function for [Store.SetError] that fails all operations that write.
 func ReadOnly(op string) error {
 	switch op {
-	case "begin", "fetch", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "counts", "find",
+	case "begin", "walk", "load", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "counts", "find",
 		"orphans", "audit", "existing", "begin inbox", "keys held", "held of key", "releasable keys", "next retry", "list held",
 		"count held", "find consumed", "groups", "list readers", "read meta", "get", "effects of", "list effects", "unsent dead", "horizon":
 		return nil

@@ -3,7 +3,9 @@ package mysql
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -35,6 +37,20 @@ ON DUPLICATE KEY UPDATE
     event_id = VALUES(event_id), outcome = VALUES(outcome), via = VALUES(via),
     published_at = VALUES(published_at), published_to = VALUES(published_to), note = VALUES(note)`
 
+// Nearly always all that is to be settled is in the queue, and none of it has a
+// receipt. Then the rows need not be matched: whether it was so is seen from their
+// number, and else the whole is done again with care. The ids are written into the
+// statements; see loadSQL.
+const (
+	eventIDsSQL = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
+	dequeueSQL  = `DELETE p FROM {pending} p FORCE INDEX (PRIMARY) WHERE p.id IN ({ids})`
+	notesSQL    = `INSERT INTO {receipt} (id, event_id, outcome, via, published_to, note) VALUES {rows}`
+	noteSQL     = `(?, ?, ?, ?, ?, ?)`
+
+	forgetEventsSQL   = `DELETE e FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
+	forgetReceiptsSQL = `DELETE r FROM {receipt} r FORCE INDEX (PRIMARY) WHERE r.id IN ({ids})`
+)
+
 // An event is locked before its queue row, as a requeue does.
 const lockEventsSQL = `
 SELECT e.id FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = w.id {for update e}`
@@ -65,11 +81,23 @@ SET p.parked = 1, p.updated_at = UTC_TIMESTAMP(6)`
 
 // Apply makes the changes if the leases hold.
 func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
-	return failure("apply", "", s.inTx(ctx, func(tx ownTx) error {
+	err := s.apply(ctx, guard, changes, ownTx.settle)
+	if errors.Is(err, errNotAsUsual) || codeOf(err) == codeDuplicate {
+		err = s.apply(ctx, guard, changes, ownTx.settleCareful)
+	}
+	return failure("apply", "", err)
+}
+
+// errNotAsUsual says that some of what is to be settled is not in the queue, or
+// has become another event.
+var errNotAsUsual = errors.New("not all of it is in the queue")
+
+func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, settle func(ownTx, context.Context, []store.SettledChange, bool) error) error {
+	return s.inTx(ctx, func(tx ownTx) error {
 		if err := tx.lockLeases(ctx, guard); err != nil {
 			return err
 		}
-		if err := tx.settle(ctx, changes.Settled, changes.Forget); err != nil {
+		if err := settle(tx, ctx, changes.Settled, changes.Forget); err != nil {
 			return err
 		}
 		if err := tx.fail(ctx, changes.Failed); err != nil {
@@ -80,7 +108,7 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 		}
 		_, err := tx.exec(ctx, parkSQL, list(slices.Sorted(slices.Values(changes.Parked))))
 		return err
-	}))
+	})
 }
 
 func (t ownTx) lockLeases(ctx context.Context, guard store.Guard) error {
@@ -127,9 +155,76 @@ func leaseList(leases []store.Lease) string {
 	return list(pairs)
 }
 
-// settle goes through the rows by id, so that two settlings cannot lock them
-// crosswise.
+// settle is for the usual case, and fails in any other. It goes through the rows
+// by id, so that two settlings cannot lock them crosswise.
 func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget bool) error {
+	if len(settled) == 0 {
+		return nil
+	}
+	settled = slices.Clone(settled)
+	slices.SortStableFunc(settled, func(a, b store.SettledChange) int { return cmp.Compare(a.ID, b.ID) })
+	settled = slices.CompactFunc(settled, func(a, b store.SettledChange) bool { return a.ID == b.ID })
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		ids[i] = settled[i].ID
+	}
+	if err := t.compareEvents(ctx, settled, ids); err != nil {
+		return err
+	}
+	if forget {
+		if _, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(forgetEventsSQL), ids)); err != nil {
+			return err
+		}
+	}
+	done, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(dequeueSQL), ids))
+	if err != nil {
+		return err
+	}
+	if n, err := done.RowsAffected(); err != nil || n != int64(len(ids)) {
+		return errors.Join(err, errNotAsUsual)
+	}
+	if forget {
+		_, err = t.tx.ExecContext(ctx, withIDs(t.s.sql(forgetReceiptsSQL), ids))
+		return err
+	}
+	args := make([]any, 0, 6*len(settled))
+	for i := range settled {
+		c := &settled[i]
+		args = append(args, c.ID, fit(c.EventID, 128), string(c.Outcome), fit(c.Via, 32), fit(c.PublishedTo, 1024), storable(c.Note))
+	}
+	rows := strings.Repeat(noteSQL+", ", len(settled)-1) + noteSQL
+	_, err = t.tx.ExecContext(ctx, strings.Replace(t.s.sql(notesSQL), "{rows}", rows, 1), args...)
+	return err
+}
+
+// compareEvents fails where an id belongs to another event by now. The settled
+// are by id, as what is read; an event that is gone is none of the others.
+func (t ownTx) compareEvents(ctx context.Context, settled []store.SettledChange, ids []int64) error {
+	rows, err := t.tx.QueryContext(ctx, withIDs(t.s.sql(eventIDsSQL), ids))
+	if err != nil {
+		return err
+	}
+	var id number
+	var eventID recurring
+	targets, next, same := []any{&id, &eventID}, 0, true
+	err = each(rows, func() error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		for next < len(settled) && settled[next].ID < id.n {
+			next++
+		}
+		same = same && next < len(settled) && settled[next].ID == id.n && settled[next].EventID == eventID.text
+		return nil
+	})
+	if err == nil && !same {
+		err = errNotAsUsual
+	}
+	return err
+}
+
+// settleCareful passes over what is not in the queue, and replaces receipts.
+func (t ownTx) settleCareful(ctx context.Context, settled []store.SettledChange, forget bool) error {
 	if len(settled) == 0 {
 		return nil
 	}

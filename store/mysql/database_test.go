@@ -34,11 +34,11 @@ func hot(t testing.TB, st *mysql.Store) []store.Row {
 	for lane := range store.Lanes {
 		cursors = append(cursors, store.LaneCursor{Lane: lane})
 	}
-	result, err := st.Fetch(t.Context(), store.FetchRequest{Lanes: cursors})
+	rows, err := storetest.Hot(t.Context(), st, store.WalkRequest{Lanes: cursors})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result.Rows
+	return rows
 }
 
 func appendEvents(t testing.TB, st *mysql.Store, tx store.SQLTx, events ...waybill.Event) {

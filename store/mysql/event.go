@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -111,6 +112,20 @@ func list(values any) string {
 		return "[]"
 	}
 	return string(text)
+}
+
+// withIDs writes ids into a statement.
+func withIDs(text string, ids []int64) string {
+	before, after, _ := strings.Cut(text, "{ids}")
+	out := make([]byte, 0, len(text)+12*len(ids))
+	out = append(out, before...)
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(out, id, 10)
+	}
+	return string(append(out, after...))
 }
 
 const maxErrorBytes = 4096

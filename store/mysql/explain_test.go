@@ -13,6 +13,7 @@ import (
 type explained struct {
 	role, name string
 	args       []any
+	ids        string   // that the store writes into it
 	suffix     string   // what the store adds at run time
 	uses       []string // "table access index"
 	avoids     []string
@@ -28,9 +29,14 @@ const (
 )
 
 var hotStatements = map[storetest.HotStatement]explained{
-	storetest.HotFetch: {uses: []string{"p range hot", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE}},
+	storetest.HotWalk: {uses: []string{"p range hot Using where; Using index"}, avoids: []string{sorted, scanP}},
+	storetest.HotLoad: {
+		role: "load", name: "load", ids: "2400,2401,2402,2410,2500,2600",
+		uses: []string{"p range PRIMARY", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},
+	},
+	storetest.HotLoadRange: {why: "ids are looked up one by one, close together or not"},
 	storetest.HotFetchKey: {
-		role: "queue", name: "fetch key", args: []any{int64(12345), int64(0), 3, false, 101},
+		role: "load", name: "fetch key", args: []any{int64(12345), int64(0), 3, false, 101},
 		uses: []string{"p range by_key", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},
 	},
 	storetest.HotFetchDue: {
@@ -43,8 +49,8 @@ var hotStatements = map[storetest.HotStatement]explained{
 	},
 	storetest.HotFrontier: {role: "queue", name: "frontier", uses: []string{"Select tables optimized away"}, avoids: []string{"ALL"}},
 	storetest.HotSettle: {
-		role: "apply", name: "delete queued", args: []any{"[2400,2401,2402,2410,2500,2600]"},
-		uses: []string{"p eq_ref PRIMARY"}, avoids: []string{scanP},
+		role: "apply", name: "dequeue", ids: "2400,2401,2402,2410,2500,2600",
+		uses: []string{"p range PRIMARY"}, avoids: []string{scanP},
 	},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "choose settled", args: []any{int64(30 * 24 * 3600 * 1e6), 0, 0, 1000},
@@ -92,10 +98,10 @@ func explain(ctx context.Context, st *mysql.Store, hot storetest.HotStatement) (
 	}
 	var text string
 	args := e.args
-	if hot == storetest.HotFetch {
-		text, args = st.FetchText(1001)
+	if hot == storetest.HotWalk {
+		text, args = st.WalkText(1001)
 	} else {
-		text = st.Text(e.role, e.name)
+		text = strings.Replace(st.Text(e.role, e.name), "{ids}", e.ids, 1)
 	}
 	rows, err := st.DB().QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+text+e.suffix, args...)
 	if err != nil {

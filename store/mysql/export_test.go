@@ -12,10 +12,9 @@ func (s *Store) Text(role, name string) string {
 	panic("no such statement: " + role + " " + name)
 }
 
-// FetchText returns the fetch of all lanes as it is sent, and its parameters.
-func (s *Store) FetchText(limit int) (string, []any) {
-	text, args := s.fetchText(everyLane(), nil)
-	return text, append(args, limit)
+// WalkText returns a walk over all lanes as it is sent, and its parameters.
+func (s *Store) WalkText(limit int) (string, []any) {
+	return s.walkText(store.WalkRequest{Lanes: everyLane(), Limit: limit})
 }
 
 // IsMariaDB tells which of the two servers this is.

@@ -2,186 +2,77 @@ package mysql
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
 	"github.com/waybillhq/waybill/store"
 )
 
-// A large payload is left to a second statement, so that no more of them travel
-// than were asked for.
-const maxInline = 32 << 10
+// The rows of one lane: a walk is as many of these as it has lanes, one after the
+// other. The index hot has all of their columns.
+const walkLaneSQL = `
+(SELECT p.id, p.lane, p.key_hash, p.topic_hash
+ FROM {pending} p FORCE INDEX (hot)
+ WHERE p.lane = ? AND p.parked = 0 AND p.id > ? AND p.topic_hash NOT IN ({topics})
+ ORDER BY p.id
+ LIMIT ?)`
 
-const fetchColumns = queueColumns + `,
-       ` + fetchedEventColumns + `, e.created_at, UTC_TIMESTAMP(6), LENGTH(e.payload)`
-
-// fetchedEventColumns are eventColumns with a payload that is NULL where it is large.
-const fetchedEventColumns = `e.event_id, e.tenant_id, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0),
-       e.event_type, e.event_version, e.topic, COALESCE(NULLIF(e.event_key, ''), e.aggregate_id),
-       e.content_type, e.headers, CAST(e.occurred_at AS CHAR), IF(LENGTH(e.payload) <= 32768, e.payload, NULL)`
-
-// The lanes are ranges of the hot index, walked in its order, and the walk ends
-// at the limit. A queue row without an event does not use up the limit.
-const fetchSQL = `
-SELECT ` + fetchColumns + `
-FROM {pending} p FORCE INDEX (hot) STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = p.id
-WHERE p.parked = 0 AND ({lanes}) AND p.topic_hash NOT IN ({topics})
-ORDER BY p.lane, p.parked, p.id
-LIMIT ?`
-
-const laneRange = `p.lane = ? AND p.parked = 0 AND p.id > ?`
-
-// Fetch returns hot rows, with one statement for each rising row of lanes.
-func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.FetchResult, error) {
-	var result store.FetchResult
-	b := budget{rows: request.Limit, bytes: request.MaxBytes}
-	for rest := request.Lanes; len(rest) > 0 && !result.Full; {
-		n := 1
-		for n < len(rest) && rest[n].Lane > rest[n-1].Lane {
-			n++
+// Walk finds hot rows.
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	var result store.WalkResult
+	if len(request.Lanes) == 0 {
+		return result, nil
+	}
+	text, args := s.walkText(request)
+	rows, err := s.db.QueryContext(ctx, text, args...)
+	if err != nil {
+		return result, failure("walk", "", err)
+	}
+	var id, lane, key, topic number
+	targets := []any{&id, &lane, &key, &topic}
+	err = each(rows, func() error {
+		if request.Limit > 0 && len(result.Refs) == request.Limit {
+			result.Full = true // this is the one that was not asked for
+			return nil
 		}
-		text, args := s.fetchText(rest[:n], request.ExcludeTopics)
-		rows, full, err := s.fetch(ctx, &b, text, args)
-		if err != nil {
-			return store.FetchResult{}, failure("fetch", "", err)
-		}
-		result.Rows, result.Full = append(result.Rows, rows...), full
-		rest = rest[n:]
-		if !full && len(rest) > 0 && b.spent() {
-			// Whether the lanes that follow have more is for the next call to say.
-			result.Full = true
-		}
+		err := rows.Scan(targets...)
+		result.Refs = append(result.Refs, store.Ref{ID: id.n, Lane: int(lane.n), KeyHash: key.n, TopicHash: topic.n})
+		return err
+	})
+	if err != nil {
+		return store.WalkResult{}, failure("walk", "", err)
 	}
 	return result, nil
 }
 
-func (s *Store) fetchText(lanes []store.LaneCursor, excluded []int64) (string, []any) {
-	args := make([]any, 0, 2*len(lanes)+len(excluded)+1)
-	for _, cursor := range lanes {
-		args = append(args, cursor.Lane, cursor.After)
+func (s *Store) walkText(request store.WalkRequest) (string, []any) {
+	one, topics := s.sql(walkLaneSQL), make([]any, len(request.ExcludeTopics))
+	for i, hash := range request.ExcludeTopics {
+		topics[i] = hash
 	}
-	topics := "NULL"
-	text := s.sql(fetchSQL)
-	if len(excluded) == 0 {
-		text = strings.Replace(text, " AND p.topic_hash NOT IN ({topics})", "", 1)
+	if len(topics) == 0 {
+		one = strings.Replace(one, " AND p.topic_hash NOT IN ({topics})", "", 1)
 	} else {
-		topics = strings.Repeat("?, ", len(excluded)-1) + "?"
-		for _, hash := range excluded {
-			args = append(args, hash)
+		one = strings.Replace(one, "{topics}", strings.Repeat("?, ", len(topics)-1)+"?", 1)
+	}
+	most := oneMore(request.Limit)
+	args := make([]any, 0, len(request.Lanes)*(3+len(topics))+1)
+	for _, cursor := range request.Lanes {
+		args = append(append(args, cursor.Lane, cursor.After), topics...)
+		if cursor.Limit > 0 {
+			args = append(args, min(int64(cursor.Limit), most))
+		} else {
+			args = append(args, most)
 		}
 	}
-	ranges := "(" + strings.Repeat(laneRange+") OR (", len(lanes)-1) + laneRange + ")"
-	return strings.NewReplacer("{lanes}", ranges, "{topics}", topics).Replace(text), args
+	return strings.Repeat(one+" UNION ALL ", len(request.Lanes)-1) + one + " LIMIT ?", append(args, most)
 }
 
-const fetchKeySQL = `
-SELECT ` + fetchColumns + `
-FROM {pending} p FORCE INDEX (by_key) STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = p.id
-WHERE p.key_hash = ? AND p.id > ? AND p.lane = ? AND NOT (? AND p.status = 'DEAD' AND p.skip = 0)
-ORDER BY p.id
-LIMIT ?`
-
-// FetchKey returns rows of one key.
-func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {
-	b := budget{rows: request.Limit, bytes: request.MaxBytes}
-	rows, full, err := s.fetch(ctx, &b, s.sql(fetchKeySQL), []any{request.KeyHash, request.After, request.Lane, request.SkipDead})
-	if err != nil {
-		return store.FetchResult{}, failure("fetch key", strconv.FormatInt(request.KeyHash, 10), err)
-	}
-	return store.FetchResult{Rows: rows, Full: full}, nil
-}
-
-// budget is what may still be returned; 0 at the beginning means no bound.
-type budget struct {
-	rows, bytes int
-	takenRows   int
-	takenBytes  int
-}
-
-func (b *budget) spent() bool {
-	return b.rows > 0 && b.takenRows >= b.rows || b.bytes > 0 && b.takenBytes > b.bytes
-}
-
-// limit is one more than may be taken, so that it tells whether a row followed.
-func (b *budget) limit() int64 {
-	if b.rows <= 0 {
+// oneMore is a limit that lets the answer tell whether a row followed.
+func oneMore(limit int) int64 {
+	if limit <= 0 {
 		return 1 << 62
 	}
-	return int64(b.rows-b.takenRows) + 1
-}
-
-const largePayloadsSQL = `
-SELECT e.id, e.payload FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = w.id`
-
-// fetch returns rows within the budget, and whether it cut them.
-func (s *Store) fetch(ctx context.Context, b *budget, text string, args []any) (found []store.Row, full bool, err error) {
-	rows, err := s.db.QueryContext(ctx, text, append(args, b.limit())...)
-	if err != nil {
-		return nil, false, err
-	}
-	var large []int64
-	err = each(rows, func() error {
-		if full = full || b.spent(); full {
-			return nil
-		}
-		var queue queueScan
-		var event eventScan
-		var created, now moment
-		var size int
-		targets := append(queue.targets(), event.targets()...)
-		if err := rows.Scan(append(targets, &created, &now, &size)...); err != nil {
-			return err
-		}
-		row := queue.finish(created.Time, now.Time)
-		row.Event = event.finish()
-		if size > maxInline {
-			large = append(large, row.ID)
-		}
-		b.takenRows++
-		b.takenBytes += size
-		found = append(found, row)
-		return nil
-	})
-	if err == nil && len(large) > 0 {
-		found, err = s.fillPayloads(ctx, found, large)
-	}
-	return found, full, err
-}
-
-// fillPayloads reads what was left out. A row whose event went away meanwhile
-// is settled.
-func (s *Store) fillPayloads(ctx context.Context, found []store.Row, large []int64) ([]store.Row, error) {
-	payloads := make(map[int64][]byte, len(large))
-	rows, err := s.pool().query(ctx, largePayloadsSQL, list(large))
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func() error {
-		var id int64
-		var payload []byte
-		err := rows.Scan(&id, &payload)
-		payloads[id] = payload
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	isLarge := make(map[int64]bool, len(large))
-	for _, id := range large {
-		isLarge[id] = true
-	}
-	kept := found[:0]
-	for _, row := range found {
-		if isLarge[row.ID] {
-			payload, there := payloads[row.ID]
-			if !there {
-				continue
-			}
-			row.Event.Data = payload
-		}
-		kept = append(kept, row)
-	}
-	return kept, nil
+	return int64(limit) + 1
 }
 
 // The rows are chosen in the index, and only those that are chosen are read.

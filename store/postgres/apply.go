@@ -3,9 +3,11 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -13,7 +15,10 @@ import (
 // Losing the last moments of settling in a crash only repeats a send, so its
 // commit does not wait for the disk. The plans of these statements are kept,
 // possibly from a time when the queue was empty and reading all of it was best.
-const settleSettingsSQL = `SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
+// What a merge before them has set is set back.
+const settleSettingsSQL = `
+SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),
+       set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'on', true)`
 
 // KEY SHARE shuts out the FOR UPDATE of a claim, but not the renewal of the
 // lease by its owner, which would otherwise wait for each settling. What was
@@ -29,12 +34,24 @@ LEFT JOIN l USING (lane)
 WHERE (l.owner = $3 AND l.fence = w.fence AND l.expires_at > clock_timestamp()) IS NOT TRUE
 ORDER BY w.lane`
 
-// What was emptied and filled again meanwhile has other events under the same ids.
+// What was emptied and filled again meanwhile has other events under the same
+// ids. The range is where the ids are; see loadRangeSQL.
 const strangersSQL = `
 SELECT c.id
 FROM unnest($1::bigint[], $2::text[]) AS c (id, event_id)
 JOIN {event} e ON e.id = c.id
-WHERE e.event_id <> c.event_id`
+WHERE e.id BETWEEN $3 AND $4 AND e.event_id <> c.event_id`
+
+// Nearly always all that is to be settled is in the queue, and none of it has a
+// receipt. Then the rows need not be matched: whether it was so is seen from their
+// number, and from no receipt being there, and else the whole is done again with
+// care.
+const dequeueSQL = `DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[])`
+
+const insertReceiptsSQL = `
+INSERT INTO {receipt} (id, event_id, outcome, via, published_at, published_to, note)
+SELECT c.id, c.event_id, $4, $5, (SELECT clock_timestamp()), c.published_to, $6
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS c (id, event_id, published_to)`
 
 const settleSQL = `
 WITH gone AS (
@@ -49,7 +66,12 @@ ON CONFLICT (id) DO UPDATE SET
     event_id = EXCLUDED.event_id, outcome = EXCLUDED.outcome, via = EXCLUDED.via,
     published_at = EXCLUDED.published_at, published_to = EXCLUDED.published_to, note = EXCLUDED.note`
 
-// An event is locked before its queue row, as a requeue does.
+// An event is locked before its queue row, as a requeue does: here by being
+// deleted. Where not all are in the queue, they are locked first.
+const forgetEventsSQL = `DELETE FROM {event} e WHERE e.id = ANY ($1::bigint[])`
+
+const forgetReceiptsSQL = `DELETE FROM {receipt} r WHERE r.id = ANY ($1::bigint[])`
+
 const lockForgottenSQL = `SELECT id FROM {event} WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE`
 
 const forgetSQL = `
@@ -79,14 +101,29 @@ WHERE p.id = ANY ($1::bigint[]) AND NOT p.parked`
 // Apply makes the changes if the leases hold. It takes two trips: leases, then
 // changes and commit.
 func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
-	return failure("apply", "", s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.apply(ctx, guard, changes, false)
+	if errors.Is(err, errNotAsUsual) || codeOf(err) == codeUniqueViolation {
+		err = s.apply(ctx, guard, changes, true)
+	}
+	return failure("apply", "", err)
+}
+
+// errNotAsUsual says that some of what is to be settled is not in the queue.
+var errNotAsUsual = errors.New("not all of it is in the queue")
+
+func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, careful bool) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
 		strangers, err := s.lockLeases(ctx, tx, guard, changes)
 		if err != nil {
 			return err
 		}
 		changes := withoutStrangers(changes, strangers)
 		batch := &pgx.Batch{}
-		s.queueSettled(batch, changes.Settled, changes.Forget)
+		if careful {
+			s.queueCareful(batch, changes.Settled, changes.Forget)
+		} else {
+			s.queueSettled(batch, changes.Settled, changes.Forget)
+		}
 		s.queueFailed(batch, changes.Failed)
 		if len(changes.Parked) > 0 {
 			batch.Queue(s.sql(parkSQL), slices.Sorted(slices.Values(changes.Parked)))
@@ -95,7 +132,7 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 			return nil
 		}
 		return tx.SendBatch(ctx, batch).Close()
-	}))
+	})
 }
 
 // lockLeases also returns the ids of the changes that other events have by now.
@@ -107,7 +144,6 @@ func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, ch
 	}
 	var lost []int
 	batch := &pgx.Batch{}
-	batch.Queue(s.sql(settleSettingsSQL))
 	batch.Queue(s.sql(lockLeasesSQL), lanes, fences, guard.Owner).Query(func(rows pgx.Rows) (err error) {
 		lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		return err
@@ -120,11 +156,18 @@ func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, ch
 		for _, c := range changes.Failed {
 			ids, eventIDs = append(ids, c.ID), append(eventIDs, c.EventID)
 		}
-		batch.Queue(s.sql(strangersSQL), ids, eventIDs).Query(func(rows pgx.Rows) (err error) {
+		first, last := slices.Min(ids), slices.Max(ids)
+		settings := readSettingsSQL
+		if last-first < sparse*int64(n) {
+			settings = mergeSettingsSQL
+		}
+		batch.Queue(s.sql(settings))
+		batch.Queue(s.sql(strangersSQL), ids, eventIDs, first, last).Query(func(rows pgx.Rows) (err error) {
 			strangers, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
 	}
+	batch.Queue(s.sql(settleSettingsSQL))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
@@ -142,15 +185,58 @@ func withoutStrangers(changes store.Changes, strangers []int64) store.Changes {
 	return changes
 }
 
-// queueSettled orders the rows by id, so that two settlings cannot lock them
-// crosswise.
+// inOrder returns each settled row once, by id, so that two settlings cannot
+// lock them crosswise.
+func inOrder(settled []store.SettledChange) []store.SettledChange {
+	settled = slices.Clone(settled)
+	slices.SortStableFunc(settled, func(a, b store.SettledChange) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(settled, func(a, b store.SettledChange) bool { return a.ID == b.ID })
+}
+
+// queueSettled is for the usual case, and makes the batch fail in any other.
 func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, forget bool) {
 	if len(settled) == 0 {
 		return
 	}
-	settled = slices.Clone(settled)
-	slices.SortStableFunc(settled, func(a, b store.SettledChange) int { return cmp.Compare(a.ID, b.ID) })
-	settled = slices.CompactFunc(settled, func(a, b store.SettledChange) bool { return a.ID == b.ID })
+	settled = inOrder(settled)
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		ids[i] = settled[i].ID
+	}
+	all := func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(len(ids)) {
+			return errNotAsUsual
+		}
+		return nil
+	}
+	if forget {
+		batch.Queue(s.sql(forgetEventsSQL), ids)
+		batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
+		batch.Queue(s.sql(forgetReceiptsSQL), ids)
+		return
+	}
+	batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
+	type kind struct{ outcome, via, note string }
+	kinds := make(map[kind][]int)
+	for i := range settled {
+		k := kind{string(settled[i].Outcome), settled[i].Via, settled[i].Note}
+		kinds[k] = append(kinds[k], i)
+	}
+	for k, rows := range kinds {
+		ids, eventIDs, places := make([]int64, len(rows)), make([]string, len(rows)), make([]string, len(rows))
+		for j, i := range rows {
+			ids[j], eventIDs[j], places[j] = settled[i].ID, storable(settled[i].EventID), storable(settled[i].PublishedTo)
+		}
+		batch.Queue(s.sql(insertReceiptsSQL), ids, eventIDs, places, k.outcome, storable(k.via), storable(k.note))
+	}
+}
+
+// queueCareful passes over what is not in the queue, and replaces receipts.
+func (s *Store) queueCareful(batch *pgx.Batch, settled []store.SettledChange, forget bool) {
+	if len(settled) == 0 {
+		return
+	}
+	settled = inOrder(settled)
 	ids := make([]int64, len(settled))
 	texts := [5][]string{}
 	for i, c := range settled {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -35,15 +36,27 @@ var (
 const noScanOfQueue, noScanOfEvents = "Seq Scan on outbox_pending", "Seq Scan on outbox_event"
 
 var hotStatements = map[storetest.HotStatement]explained{
-	storetest.HotFetch: {
-		role: "queue", name: "fetch", settings: "read settings",
-		args:   []any{allLanes, make([]int64, 64), []int64{}, int64(1001), int64(64 << 20)},
-		uses:   []string{"outbox_pending_hot", "outbox_event_pkey"},
-		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash"},
+	storetest.HotWalk: {
+		role: "queue", name: "walk", settings: "read settings",
+		args:   []any{allLanes, make([]int64, 64), slices.Repeat([]int64{16}, 64), []int64{}, int64(1001)},
+		uses:   []string{"outbox_pending_hot"},
+		avoids: []string{noScanOfQueue, "Sort", "Bitmap"},
+	},
+	storetest.HotLoad: {
+		role: "load", name: "load", settings: "read settings",
+		args:   []any{someIDs},
+		uses:   []string{"outbox_pending_pkey", "outbox_event_pkey"},
+		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash", "Merge"},
+	},
+	storetest.HotLoadRange: {
+		role: "load", name: "load range", settings: "merge settings",
+		args:   []any{someIDs, int64(2400), int64(2600)},
+		uses:   []string{"outbox_pending_pkey", "outbox_event_pkey", "Merge Join"},
+		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash", "Nested"},
 	},
 	storetest.HotFetchKey: {
-		role: "queue", name: "fetch key", settings: "read settings",
-		args:   []any{int64(12345), int64(0), false, int64(101), int64(64 << 20), int16(3)},
+		role: "load", name: "fetch key", settings: "read settings",
+		args:   []any{int64(12345), int64(0), false, int64(101), int16(3)},
 		uses:   []string{"outbox_pending_key", "outbox_event_pkey"},
 		avoids: []string{noScanOfQueue, noScanOfEvents},
 	},
@@ -65,8 +78,8 @@ var hotStatements = map[storetest.HotStatement]explained{
 		avoids: []string{noScanOfEvents},
 	},
 	storetest.HotSettle: {
-		role: "apply", name: "settle", settings: "settle settings",
-		args:   []any{someIDs, texts("e"), texts("SENT"), texts("poll"), texts("orders"), texts("")},
+		role: "apply", name: "dequeue", settings: "settle settings",
+		args:   []any{someIDs},
 		uses:   []string{"outbox_pending_pkey"},
 		avoids: []string{noScanOfQueue},
 	},
@@ -139,7 +152,7 @@ func explain(ctx context.Context, st *postgres.Store, hot storetest.HotStatement
 	}
 	err := pgx.BeginFunc(ctx, st.Pool(), func(tx pgx.Tx) error {
 		if e.settings != "" {
-			role := map[string]string{"settle settings": "apply", "read settings": "queue"}[e.settings]
+			role := map[string]string{"settle settings": "apply", "read settings": "queue", "merge settings": "load"}[e.settings]
 			if _, err := tx.Exec(ctx, st.Text(role, e.settings)); err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ LIMIT $3`
 // ReleasableKeys returns keys that have something to do now.
 func (s *Store) ReleasableKeys(ctx context.Context, group string, deadBlocks bool, limit int) ([]store.HeldKeyRef, error) {
 	var keys []store.HeldKeyRef
-	err := s.read(ctx, func(rows pgx.Rows) (err error) {
+	err := s.read(ctx, readSettingsSQL, func(rows pgx.Rows) (err error) {
 		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKeyRef, err error) {
 			err = row.Scan(&key.Topic, &key.Key)
 			key.Key = decodeText(key.Key)

@@ -19,7 +19,9 @@ func TestPlansMadeOverEmptyTablesAreTheRightOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, index := range map[storetest.HotStatement]string{
-		storetest.HotFetch:     "outbox_pending_hot",
+		storetest.HotWalk:      "outbox_pending_hot",
+		storetest.HotLoad:      "outbox_event_pkey",
+		storetest.HotLoadRange: "outbox_event_pkey",
 		storetest.HotFetchKey:  "outbox_pending_key",
 		storetest.HotFetchDue:  "outbox_pending_due",
 		storetest.HotHeldKeys:  "outbox_pending_held",
@@ -31,7 +33,11 @@ func TestPlansMadeOverEmptyTablesAreTheRightOnes(t *testing.T) {
 			e := hotStatements[name]
 			var plan string
 			err := pgx.BeginFunc(t.Context(), st.Pool(), func(tx pgx.Tx) error {
-				if _, err := tx.Exec(t.Context(), st.Text("queue", "read settings")); err != nil {
+				settings := st.Text("queue", "read settings")
+				if e.settings == "merge settings" {
+					settings = st.Text("load", e.settings)
+				}
+				if _, err := tx.Exec(t.Context(), settings); err != nil {
 					return err
 				}
 				run(t, tx, "SET LOCAL plan_cache_mode = force_generic_plan")

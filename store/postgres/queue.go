@@ -2,121 +2,78 @@ package postgres
 
 import (
 	"context"
-	"math"
-	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/waybillhq/waybill/store"
 )
 
-// The event of a queue row. OFFSET 0 keeps the planner from turning the look-up
-// by id into a merge with all events, which a queue that has just grown would
-// pay for.
-const withEvent = `CROSS JOIN LATERAL (SELECT * FROM {event} x WHERE x.id = p.id OFFSET 0) e`
-
-// Cuts rows r, ordered by n and id, at $5 bytes. A large payload is kept out of
-// line while the running sum is made over its size; only what is returned is read.
-const measured = `
-    SELECT r.*,
-           sum(octet_length(payload)) OVER walk - octet_length(payload) AS before,
-           lead(true, 1, false) OVER walk AS more`
-
 // The lanes are walked one after the other in the hot index, each from its
-// cursor, and the walk ends at the limit. That is one more than was asked for,
-// so that more tells whether a row followed.
-const fetchSQL = `
-SELECT ` + rowColumns + `, more
-FROM (` + measured + `
-    FROM (
-        SELECT w.n, hot.*
-        FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS w (lane, after, n)
-        CROSS JOIN LATERAL (
-            SELECT ` + plainColumns + `
-            FROM {pending} p
-            ` + withEvent + `
-            WHERE p.lane = w.lane AND p.id > w.after AND p.status = 'PENDING' AND NOT p.parked
-              AND p.topic_hash <> ALL ($3::bigint[])
-            ORDER BY p.id
-            LIMIT $4
-        ) hot
-        LIMIT $4
-    ) r
-    WINDOW walk AS (ORDER BY r.n, r.id)
-) p
-WHERE before <= $5
-ORDER BY n, id`
+// cursor. The lane is compared as a range and stands in ORDER BY, so that no other
+// index gives the order: the primary key would look as good, and be read through
+// all lanes for each of them. One row more is read than was asked for, to tell
+// whether one followed.
+const walkSQL = `
+SELECT hot.id, hot.lane, hot.key_hash, hot.topic_hash
+FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS w (lane, after, most)
+CROSS JOIN LATERAL (
+    SELECT p.id, p.lane, p.key_hash, p.topic_hash
+    FROM {pending} p
+    WHERE (p.lane, p.id) > (w.lane, w.after) AND p.lane <= w.lane AND p.status = 'PENDING' AND NOT p.parked
+      AND p.topic_hash <> ALL ($4::bigint[])
+    ORDER BY p.lane, p.id
+    LIMIT w.most
+) hot
+LIMIT $5`
 
-// Fetch returns hot rows.
-func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.FetchResult, error) {
+// Walk finds hot rows.
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
 	lanes := make([]int16, len(request.Lanes))
 	after := make([]int64, len(request.Lanes))
+	most := make([]*int64, len(request.Lanes))
+	limits := make([]int64, len(request.Lanes))
 	for i, cursor := range request.Lanes {
 		lanes[i], after[i] = int16(cursor.Lane), cursor.After
+		if limits[i] = int64(cursor.Limit); cursor.Limit > 0 {
+			most[i] = &limits[i]
+		}
 	}
 	excluded := request.ExcludeTopics
 	if excluded == nil {
 		excluded = []int64{} // <> ALL (NULL) would hold for no row
 	}
-	return s.fetch(ctx, "fetch", "", request.Limit, s.sql(fetchSQL),
-		lanes, after, excluded, oneMore(request.Limit), bound(request.MaxBytes))
-}
-
-// id + 0 is what the index over keys holds; see the migration.
-const fetchKeySQL = `
-SELECT ` + rowColumns + `, more
-FROM (` + measured + `
-    FROM (
-        SELECT 0 AS n, ` + plainColumns + `
-        FROM {pending} p
-        ` + withEvent + `
-        WHERE p.key_hash = $1 AND p.id + 0 > $2 AND p.lane = $6 AND NOT ($3 AND p.status = 'DEAD' AND NOT p.skip)
-        ORDER BY p.id + 0
-        LIMIT $4
-    ) r
-    WINDOW walk AS (ORDER BY r.n, r.id)
-) p
-WHERE before <= $5
-ORDER BY n, id`
-
-// FetchKey returns rows of one key.
-func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {
-	return s.fetch(ctx, "fetch key", strconv.FormatInt(request.KeyHash, 10), request.Limit, s.sql(fetchKeySQL),
-		request.KeyHash, request.After, request.SkipDead, oneMore(request.Limit), bound(request.MaxBytes), int16(request.Lane))
-}
-
-func (s *Store) fetch(ctx context.Context, op, key string, limit int, sql string, args ...any) (store.FetchResult, error) {
-	var result store.FetchResult
-	err := s.read(ctx, func(rows pgx.Rows) error {
+	var result store.WalkResult
+	err := s.read(ctx, readSettingsSQL, func(rows pgx.Rows) error {
+		var ref store.Ref
+		targets := []any{&ref.ID, &ref.Lane, &ref.KeyHash, &ref.TopicHash}
 		for rows.Next() {
-			var more bool
-			row, err := scanRow(rows, &more)
-			if err != nil {
-				return err
-			}
-			if result.Full = more; limit > 0 && len(result.Rows) == limit {
+			if request.Limit > 0 && len(result.Refs) == request.Limit {
 				result.Full = true // this is the one that was not asked for
 				break
 			}
-			result.Rows = append(result.Rows, row)
+			if err := rows.Scan(targets...); err != nil {
+				return err
+			}
+			result.Refs = append(result.Refs, ref)
 		}
 		return rows.Err()
-	}, sql, args...)
+	}, s.sql(walkSQL), lanes, after, most, excluded, oneMore(request.Limit))
 	if err != nil {
-		return store.FetchResult{}, failure(op, key, err)
+		return store.WalkResult{}, failure("walk", "", err)
 	}
 	return result, nil
 }
 
 // A prepared plan may be from a time when the queue was empty and reading all
-// of it was best; and compiling a walk over 64 lanes takes longer than walking.
-const readSettingsSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
+// of it was best; a bitmap has no order, so it reads all of a lane before the first
+// row; and compiling a walk over 64 lanes takes longer than walking.
+const readSettingsSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 
-// read runs one hot query with the settings for it. Both go in one trip and are,
-// as all that is sent together, one transaction: no session keeps the settings.
-func (s *Store) read(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
+// read runs one hot query with settings for it. Both go in one trip and are, as
+// all that is sent together, one transaction: no session keeps the settings.
+func (s *Store) read(ctx context.Context, settings string, collect func(pgx.Rows) error, sql string, args ...any) error {
 	batch := &pgx.Batch{}
-	batch.Queue(s.sql(readSettingsSQL))
+	batch.Queue(s.sql(settings))
 	batch.Queue(sql, args...).Query(collect)
 	return s.pool.SendBatch(ctx, batch).Close()
 }
@@ -127,13 +84,6 @@ func oneMore(limit int) *int64 {
 		return nil
 	}
 	return new(int64(limit) + 1)
-}
-
-func bound(bytes int) int64 {
-	if bytes <= 0 {
-		return math.MaxInt64
-	}
-	return int64(bytes)
 }
 
 // atMost returns a limit for LIMIT, where NULL means none.
@@ -171,8 +121,9 @@ ORDER BY next_retry_at, p.id`
 // FetchDue returns the rows whose next attempt is due.
 func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
 	var due []store.Row
-	err := s.read(ctx, func(rows pgx.Rows) (err error) {
-		due, err = pgx.CollectRows(rows, func(pgx.CollectableRow) (store.Row, error) { return scanRow(rows) })
+	scan := newRowScan()
+	err := s.read(ctx, readSettingsSQL, func(rows pgx.Rows) (err error) {
+		due, err = pgx.CollectRows(rows, func(pgx.CollectableRow) (store.Row, error) { return scan.row(rows) })
 		return err
 	}, s.sql(fetchDueSQL), smallints(lanes), atMost(limit))
 	return due, failure("fetch due", "", err)
@@ -207,7 +158,7 @@ ORDER BY held.lane, held.key_hash`
 // HeldKeys returns each key that has a parked row.
 func (s *Store) HeldKeys(ctx context.Context, lanes []int) ([]store.HeldKey, error) {
 	var keys []store.HeldKey
-	err := s.read(ctx, func(rows pgx.Rows) (err error) {
+	err := s.read(ctx, readSettingsSQL, func(rows pgx.Rows) (err error) {
 		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key store.HeldKey, err error) {
 			err = row.Scan(&key.Lane, &key.KeyHash, &key.TopicHash, &key.Topic)
 			return key, err

@@ -149,9 +149,9 @@ func TestAMissingTableIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	_, err = st.Fetch(t.Context(), store.FetchRequest{Lanes: allLanes()})
+	_, err = st.Load(t.Context(), []int64{1}, 0)
 	if !errors.Is(err, store.ErrNoSchema) {
-		t.Errorf("fetch: got %v, want ErrNoSchema", err)
+		t.Errorf("load: got %v, want ErrNoSchema", err)
 	}
 	wantHint(t, err, "Migrate")
 	if _, err := st.Claim(t.Context(), "o", time.Second, 1); !errors.Is(err, store.ErrNoSchema) {

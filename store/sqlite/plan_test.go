@@ -17,7 +17,8 @@ var hotPlans = map[storetest.HotStatement]struct {
 	statement    string
 	uses, avoids []string
 }{
-	storetest.HotFetch:    {"fetch", []string{"outbox_pending_hot (lane=? AND id>?)"}, []string{"TEMP B-TREE", scanned}},
+	storetest.HotWalk:     {"walk", []string{"outbox_pending_hot (lane=? AND id>?)"}, []string{"TEMP B-TREE", scanned}},
+	storetest.HotLoad:     {"load", []string{"SEARCH p USING INTEGER PRIMARY KEY", "SEARCH e USING INTEGER PRIMARY KEY"}, []string{"TEMP B-TREE", scanned}},
 	storetest.HotFetchKey: {"fetch key", []string{"outbox_pending_key (key_hash=? AND id>?)"}, []string{"TEMP B-TREE", scanned}},
 	storetest.HotFetchDue: {"fetch due", []string{"outbox_pending_due (lane=? AND next_retry_at<?)"}, []string{scanned}},
 	storetest.HotHeldKeys: {"held keys", []string{"outbox_pending_held (lane=?)"}, []string{scanned}},
@@ -39,6 +40,9 @@ var hotPlans = map[storetest.HotStatement]struct {
 func explain(ctx context.Context, st *sqlite.Store, hot storetest.HotStatement) (storetest.Plan, error) {
 	if hot == storetest.HotMark {
 		return storetest.Plan{Why: "an INSERT of one row has no plan in SQLite"}, nil
+	}
+	if hot == storetest.HotLoadRange {
+		return storetest.Plan{Why: "ids are looked up one by one, close together or not"}, nil
 	}
 	want, ok := hotPlans[hot]
 	if !ok {

@@ -2,25 +2,29 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
+	"math"
 	"strconv"
 
 	"github.com/waybillhq/waybill/store"
 )
 
-// fetchSQL walks the hot index once for each lane, in the order given, and so
-// needs no sorting: CROSS JOIN keeps the planner from another order.
-const fetchSQL = `
-SELECT ` + rowColumns + `, e.created_at, {now},
-  ` + eventColumns + `
+// walkSQL walks the hot index once for each lane, in the order given, and so
+// needs no sorting: CROSS JOIN keeps the planner from another order. The limit is
+// the same for all lanes, because a subquery cannot have one that differs.
+const walkSQL = `
+SELECT p.id, p.lane, p.key_hash, p.topic_hash
 FROM json_each(?1) AS l
-CROSS JOIN {pending} AS p INDEXED BY {pending_hot} ON p.parked = 0 AND p.lane = l.value ->> 0 AND p.id > l.value ->> 1
-CROSS JOIN {event} AS e ON e.id = p.id
-WHERE p.status = 'PENDING' AND p.topic_hash NOT IN (SELECT value FROM json_each(?2))
-LIMIT ?3`
+CROSS JOIN {pending} AS p ON p.id IN (
+  SELECT q.id FROM {pending} AS q INDEXED BY {pending_hot}
+  WHERE q.parked = 0 AND q.lane = l.value ->> 0 AND q.id > l.value ->> 1
+    AND q.status = 'PENDING' AND q.topic_hash NOT IN (SELECT value FROM json_each(?2))
+  ORDER BY q.id
+  LIMIT ?3)`
 
-// Fetch returns hot rows, lane by lane.
-func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.FetchResult, error) {
+// Walk finds hot rows, lane by lane.
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	var result store.WalkResult
+	most, limits := 0, make(map[int]int, len(request.Lanes))
 	lanes := []byte{'['}
 	for i, cursor := range request.Lanes {
 		if i > 0 {
@@ -31,57 +35,37 @@ func (s *Store) Fetch(ctx context.Context, request store.FetchRequest) (store.Fe
 		lanes = append(lanes, ',')
 		lanes = strconv.AppendInt(lanes, cursor.After, 10)
 		lanes = append(lanes, ']')
+		limits[cursor.Lane] = noLimit(cursor.Limit)
+		if most = max(most, cursor.Limit); cursor.Limit == 0 {
+			most = math.MaxInt
+		}
 	}
 	lanes = append(lanes, ']')
-	rows, err := s.query(ctx, fetchSQL, string(lanes), jsonInts(request.ExcludeTopics), oneMore(request.Limit))
-	return s.page("fetch", rows, err, request.Limit, request.MaxBytes)
-}
-
-const fetchKeySQL = `
-SELECT ` + rowColumns + `, e.created_at, {now},
-  ` + eventColumns + `
-FROM {pending} AS p INDEXED BY {pending_key}
-CROSS JOIN {event} AS e ON e.id = p.id
-WHERE p.key_hash = ?1 AND p.id > ?2 AND p.lane = ?3 AND (NOT ?4 OR p.status <> 'DEAD' OR p.skip = 1)
-ORDER BY p.id
-LIMIT ?5`
-
-// FetchKey returns rows of one key.
-func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {
-	rows, err := s.query(ctx, fetchKeySQL, request.KeyHash, request.After, request.Lane, request.SkipDead, oneMore(request.Limit))
-	return s.page("fetch key", rows, err, request.Limit, request.MaxBytes)
-}
-
-// oneMore asks for a row more than the limit, which tells whether there are any.
-func oneMore(limit int) int {
-	if limit <= 0 {
-		return -1
+	if request.Limit > 0 {
+		most = min(most, request.Limit+1)
 	}
-	return limit + 1
-}
-
-// page reads rows until a bound is met.
-func (s *Store) page(op string, rows *sql.Rows, err error, limit, maxBytes int) (store.FetchResult, error) {
-	var result store.FetchResult
+	rows, err := s.query(ctx, walkSQL, string(lanes), jsonInts(request.ExcludeTopics), most)
 	if err != nil {
-		return result, s.failed(op, "", err)
+		return result, s.failed("walk", "", err)
 	}
 	defer rows.Close()
-	size := 0
 	for rows.Next() {
-		if limit > 0 && len(result.Rows) == limit || maxBytes > 0 && size > maxBytes {
+		var ref store.Ref
+		if err := rows.Scan(&ref.ID, &ref.Lane, &ref.KeyHash, &ref.TopicHash); err != nil {
+			return store.WalkResult{}, s.failed("walk", "", err)
+		}
+		if limits[ref.Lane] == 0 {
+			continue
+		}
+		if request.Limit > 0 && len(result.Refs) == request.Limit {
 			result.Full = true
 			break
 		}
-		row, err := scanRow(rows)
-		if err != nil {
-			return store.FetchResult{}, s.failed(op, "", err)
-		}
-		size += len(row.Event.Data)
-		result.Rows = append(result.Rows, row)
+		limits[ref.Lane]--
+		result.Refs = append(result.Refs, ref)
 	}
 	if err := rows.Err(); err != nil {
-		return store.FetchResult{}, s.failed(op, "", err)
+		return store.WalkResult{}, s.failed("walk", "", err)
 	}
 	return result, nil
 }

@@ -27,7 +27,8 @@ var catalogue = []Statement{
 	{"append: queue", appendQueueSQL},
 	{"existing", existingSQL},
 
-	{"fetch", fetchSQL},
+	{"walk", walkSQL},
+	{"load", loadSQL},
 	{"fetch key", fetchKeySQL},
 	{"fetch due", fetchDueSQL},
 	{"held keys", heldKeysSQL},

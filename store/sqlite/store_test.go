@@ -10,6 +10,7 @@ import (
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/store/sqlite"
+	"github.com/waybillhq/waybill/store/storetest"
 )
 
 // open returns a store over a new file with all tables.
@@ -80,11 +81,11 @@ func allLanes() []store.LaneCursor {
 
 func hot(t testing.TB, st *sqlite.Store) []store.Row {
 	t.Helper()
-	result, err := st.Fetch(t.Context(), store.FetchRequest{Lanes: allLanes()})
+	rows, err := storetest.Hot(t.Context(), st, store.WalkRequest{Lanes: allLanes()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result.Rows
+	return rows
 }
 
 func claimAll(t testing.TB, st *sqlite.Store, owner string) store.Guard {

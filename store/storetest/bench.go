@@ -65,16 +65,16 @@ func benchSettle[TX any](b *testing.B, s *suite[TX], forget bool) {
 		b.StopTimer()
 		s.append(b, s.benchEvents(round)...)
 		b.StartTimer()
-		result, err := s.Outbox.Fetch(b.Context(), store.FetchRequest{Lanes: allCursors(), Limit: round, MaxBytes: 64 << 20})
+		rows, err := Hot(b.Context(), s.Outbox, store.WalkRequest{Lanes: allCursors(), Limit: round})
 		if err != nil {
 			b.Fatal(err)
 		}
 		for half := range 2 {
-			changes := settled(result.Rows[half*round/2 : (half+1)*round/2]...)
+			changes := settled(rows[half*round/2 : (half+1)*round/2]...)
 			changes.Forget = forget
 			s.apply(b, guard, changes)
 		}
-		events += len(result.Rows)
+		events += len(rows)
 	}
 	perSecond(b, events)
 }
@@ -82,7 +82,7 @@ func benchSettle[TX any](b *testing.B, s *suite[TX], forget bool) {
 func benchIdle[TX any](b *testing.B, s *suite[TX]) {
 	s.open(b)
 	for b.Loop() {
-		if _, err := s.Outbox.Fetch(b.Context(), store.FetchRequest{Lanes: allCursors(), Limit: 1000}); err != nil {
+		if _, err := s.Outbox.Walk(b.Context(), store.WalkRequest{Lanes: allCursors(), Limit: 1000}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -132,12 +132,12 @@ func (s *suite[TX]) concurrentRound(t *testing.T, guard store.Guard, published m
 	if err != nil {
 		return 0, err
 	}
-	fresh, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: allCursors(), Limit: 50})
+	fresh, err := Hot(t.Context(), s.Outbox, store.WalkRequest{Lanes: allCursors(), Limit: 50})
 	if err != nil {
 		return 0, err
 	}
 	changes := settled(due...)
-	for i, row := range fresh.Rows {
+	for i, row := range fresh {
 		if i%3 == 0 {
 			changes.Failed = append(changes.Failed, failed(row, false, 0, "refused").Failed...)
 		} else {
@@ -147,7 +147,7 @@ func (s *suite[TX]) concurrentRound(t *testing.T, guard store.Guard, published m
 	for _, change := range changes.Settled {
 		published[change.EventID]++
 	}
-	return len(due) + len(fresh.Rows), s.Outbox.Apply(t.Context(), guard, changes)
+	return len(due) + len(fresh), s.Outbox.Apply(t.Context(), guard, changes)
 }
 
 // concurrentTakeOver: two relays take the lanes from each other all the time

@@ -16,7 +16,9 @@ type HotStatement string
 
 // The hot statements.
 const (
-	HotFetch      HotStatement = "fetch"
+	HotWalk       HotStatement = "walk"
+	HotLoad       HotStatement = "load"
+	HotLoadRange  HotStatement = "load range" // ids that lie close together
 	HotFetchKey   HotStatement = "fetch key"
 	HotFetchDue   HotStatement = "fetch due"
 	HotHeldKeys   HotStatement = "held keys"
@@ -34,7 +36,7 @@ const (
 
 // HotStatements are all of them.
 var HotStatements = []HotStatement{
-	HotFetch, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotCleanup, HotFindID, HotFindKey,
+	HotWalk, HotLoad, HotLoadRange, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotCleanup, HotFindID, HotFindKey,
 	HotMark, HotKeysHeld, HotHeldOfKey, HotReleasable, HotNextRetry,
 }
 

@@ -277,9 +277,8 @@ func compareOutbox(t *testing.T, m *model) {
 		return trackedText(found), err
 	})
 	m.both(t, "compare hot rows", func(s side) (string, error) {
-		result, err := s.outbox().Fetch(t.Context(), store.FetchRequest{Lanes: allCursors()})
-		slices.SortFunc(result.Rows, func(a, b store.Row) int { return int(a.ID - b.ID) })
-		return rowsText(result.Rows), err
+		rows, err := Hot(t.Context(), s.outbox(), store.WalkRequest{Lanes: allCursors()})
+		return rowsText(rows), err
 	})
 	m.both(t, "compare due rows", func(s side) (string, error) {
 		rows, err := s.outbox().FetchDue(t.Context(), allLanes(), 100_000)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,10 +14,13 @@ import (
 
 func queueCases[TX any]() []testCase[TX] {
 	return []testCase[TX]{
-		{"fetch walks the lanes in the order given, each by id", fetchOrder[TX]},
-		{"fetch pages through everything once", fetchPages[TX]},
-		{"fetch stops after the row that passes the bytes", fetchBytes[TX]},
-		{"fetch passes over excluded topics", fetchExcluded[TX]},
+		{"a walk takes the lanes in the order given, each by id", walkOrder[TX]},
+		{"a walk pages through everything once", walkPages[TX]},
+		{"a walk takes no more of a lane than its limit", walkSlices[TX]},
+		{"a walk passes over excluded topics", walkExcluded[TX]},
+		{"a walk finds what load shows", walkLoad[TX]},
+		{"load returns rows by id, whatever their state", loadRows[TX]},
+		{"load stops after the row that passes the bytes", loadBytes[TX]},
 		{"parked rows are not hot", fetchParked[TX]},
 		{"fetch key returns one key, hot or not", fetchKeyAll[TX]},
 		{"fetch key keeps its bounds", fetchKeyBounds[TX]},
@@ -35,67 +39,72 @@ func (s *suite[TX]) spread(t testing.TB, n int) []store.Row {
 		events = append(events, s.event(fmt.Sprintf("key-%d", i%23)))
 	}
 	s.append(t, events...)
-	rows := s.hot(t)
-	slices.SortFunc(rows, func(a, b store.Row) int { return int(a.ID - b.ID) })
-	return rows
+	return s.hot(t)
 }
 
-func fetchOrder[TX any](t *testing.T, s *suite[TX]) {
+func (s *suite[TX]) walk(t testing.TB, request store.WalkRequest) store.WalkResult {
+	t.Helper()
+	result, err := s.Outbox.Walk(t.Context(), request)
+	if err != nil {
+		t.Fatalf("walk: %v", err)
+	}
+	return result
+}
+
+func (s *suite[TX]) load(t testing.TB, ids []int64, maxBytes int) store.FetchResult {
+	t.Helper()
+	result, err := s.Outbox.Load(t.Context(), ids, maxBytes)
+	if err != nil {
+		t.Fatalf("load: %v", err)
+	}
+	return result
+}
+
+func walkOrder[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	all := s.spread(t, 120)
 	cursors := allCursors()
 	slices.Reverse(cursors)
-	result, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: cursors, Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
+	result := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 1000})
+	if len(result.Refs) != len(all) || result.Full {
+		t.Errorf("got %d rows, full %t, want %d, not full", len(result.Refs), result.Full, len(all))
 	}
-	if len(result.Rows) != len(all) || result.Full {
-		t.Errorf("got %d rows, full %t, want %d, not full", len(result.Rows), result.Full, len(all))
-	}
-	for i := 1; i < len(result.Rows); i++ {
-		a, b := result.Rows[i-1], result.Rows[i]
+	for i := 1; i < len(result.Refs); i++ {
+		a, b := result.Refs[i-1], result.Refs[i]
 		if a.Lane < b.Lane || a.Lane == b.Lane && a.ID >= b.ID {
 			t.Fatalf("row %d of lane %d comes before row %d of lane %d", a.ID, a.Lane, b.ID, b.Lane)
 		}
 	}
 	lane := all[0].Lane
-	result, err = s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: []store.LaneCursor{{Lane: lane}}, Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range result.Rows {
-		if row.Lane != lane {
-			t.Errorf("asked for lane %d, got a row of lane %d", lane, row.Lane)
+	for _, ref := range s.walk(t, store.WalkRequest{Lanes: []store.LaneCursor{{Lane: lane}}, Limit: 1000}).Refs {
+		if ref.Lane != lane {
+			t.Errorf("asked for lane %d, got a row of lane %d", lane, ref.Lane)
 		}
 	}
-	none, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Limit: 1000})
-	if err != nil || len(none.Rows) != 0 || none.Full {
-		t.Errorf("fetch of no lanes: got %d rows, full %t, %v", len(none.Rows), none.Full, err)
+	if none := s.walk(t, store.WalkRequest{Limit: 1000}); len(none.Refs) != 0 || none.Full {
+		t.Errorf("a walk of no lanes: got %d rows, full %t", len(none.Refs), none.Full)
 	}
 }
 
-func fetchPages[TX any](t *testing.T, s *suite[TX]) {
+func walkPages[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	all := s.spread(t, 100)
 	cursors := allCursors()
 	seen := make(map[int64]bool)
 	for page := 0; ; page++ {
-		result, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: cursors, Limit: 7})
-		if err != nil {
-			t.Fatal(err)
+		result := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 7})
+		if len(result.Refs) > 7 {
+			t.Fatalf("got %d rows, limit 7", len(result.Refs))
 		}
-		if len(result.Rows) > 7 {
-			t.Fatalf("got %d rows, limit 7", len(result.Rows))
-		}
-		if len(result.Rows) < 7 && result.Full {
+		if len(result.Refs) < 7 && result.Full {
 			t.Error("a page under its limit says that it is full")
 		}
-		for _, row := range result.Rows {
-			if seen[row.ID] {
-				t.Fatalf("row %d came twice", row.ID)
+		for _, ref := range result.Refs {
+			if seen[ref.ID] {
+				t.Fatalf("row %d came twice", ref.ID)
 			}
-			seen[row.ID] = true
-			cursors[row.Lane].After = row.ID
+			seen[ref.ID] = true
+			cursors[ref.Lane].After = ref.ID
 		}
 		if !result.Full {
 			break
@@ -109,36 +118,35 @@ func fetchPages[TX any](t *testing.T, s *suite[TX]) {
 	}
 }
 
-func fetchBytes[TX any](t *testing.T, s *suite[TX]) {
+// A lane that is cut by its own limit does not make the answer full, and does
+// not keep the lanes behind it out.
+func walkSlices[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
-	var events []waybill.Event
-	for range 6 {
-		e := s.event("one key")
-		e.Data = bytes.Repeat([]byte("x"), 100)
-		events = append(events, e)
+	all := s.spread(t, 200)
+	cursors, want := allCursors(), make(map[int][]int64)
+	for i := range cursors {
+		cursors[i].Limit = 1 + i%3
 	}
-	s.append(t, events...)
-	lane := s.row(t, events[0].ID).Lane
-	for _, c := range []struct {
-		maxBytes, want int
-		full           bool
-	}{{250, 3, true}, {1, 1, true}, {10_000, 6, false}} {
-		result, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: []store.LaneCursor{{Lane: lane}}, Limit: 100, MaxBytes: c.maxBytes})
-		if err != nil {
-			t.Fatal(err)
+	cursors[all[0].Lane].Limit = 0
+	for _, row := range all {
+		if c := cursors[row.Lane]; c.Limit == 0 || len(want[row.Lane]) < c.Limit {
+			want[row.Lane] = append(want[row.Lane], row.ID)
 		}
-		if len(result.Rows) != c.want || result.Full != c.full {
-			t.Errorf("max bytes %d: got %d rows, full %t, want %d, %t", c.maxBytes, len(result.Rows), result.Full, c.want, c.full)
-		}
-		for i, row := range result.Rows {
-			if row.Event.ID != events[i].ID {
-				t.Errorf("max bytes %d, row %d: got %s, want %s", c.maxBytes, i, row.Event.ID, events[i].ID)
-			}
-		}
+	}
+	result := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 1000})
+	got := make(map[int][]int64)
+	for _, ref := range result.Refs {
+		got[ref.Lane] = append(got[ref.Lane], ref.ID)
+	}
+	if !maps.EqualFunc(got, want, slices.Equal) || result.Full {
+		t.Errorf("got %v, full %t, want %v, not full", got, result.Full, want)
+	}
+	if both := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 2}); len(both.Refs) != 2 || !both.Full {
+		t.Errorf("with both limits: got %d rows, full %t, want 2, full", len(both.Refs), both.Full)
 	}
 }
 
-func fetchExcluded[TX any](t *testing.T, s *suite[TX]) {
+func walkExcluded[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	var denied, allowed []waybill.Event
 	for i := range 30 {
@@ -152,16 +160,127 @@ func fetchExcluded[TX any](t *testing.T, s *suite[TX]) {
 		s.append(t, e)
 	}
 	hash := s.row(t, denied[0].ID).TopicHash
-	result, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: allCursors(), ExcludeTopics: []int64{hash, hash + 1}, Limit: len(allowed)})
-	if err != nil {
-		t.Fatal(err)
+	for _, limit := range []int{0, len(allowed)} {
+		cursors := allCursors()
+		for i := range cursors {
+			cursors[i].Limit = limit
+		}
+		result := s.walk(t, store.WalkRequest{Lanes: cursors, ExcludeTopics: []int64{hash, hash + 1}, Limit: len(allowed)})
+		if len(result.Refs) != len(allowed) {
+			t.Errorf("got %d rows, want %d: the excluded must not use up a limit", len(result.Refs), len(allowed))
+		}
+		for _, ref := range result.Refs {
+			if ref.TopicHash == hash {
+				t.Fatal("an excluded topic was found")
+			}
+		}
 	}
-	if len(result.Rows) != len(allowed) {
-		t.Errorf("got %d rows, want %d: the excluded must not use up the limit", len(result.Rows), len(allowed))
+}
+
+func walkLoad[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	s.spread(t, 60)
+	result := s.walk(t, store.WalkRequest{Lanes: allCursors()})
+	for _, ref := range result.Refs {
+		rows := s.load(t, []int64{ref.ID}, 0).Rows
+		if len(rows) != 1 {
+			t.Fatalf("row %d: loaded %d rows", ref.ID, len(rows))
+		}
+		if row := rows[0]; ref != (store.Ref{ID: row.ID, Lane: row.Lane, KeyHash: row.KeyHash, TopicHash: row.TopicHash}) {
+			t.Errorf("the walk found %+v, load shows %+v", ref, row)
+		}
 	}
-	for _, row := range result.Rows {
-		if row.Event.Topic == "denied" {
-			t.Fatal("an excluded topic was fetched")
+}
+
+// loadRows asks for ids that lie close together and for ids that do not, which a
+// store may look up in different ways.
+func loadRows[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	all := s.spread(t, 90)
+	guard := s.own(t)
+	s.apply(t, guard, failed(all[1], true, 0, "never"))
+	s.apply(t, guard, failed(all[2], false, time.Hour, "later"))
+	s.apply(t, guard, store.Changes{Parked: []int64{all[3].ID}})
+	s.apply(t, guard, settled(all[4]))
+	for _, c := range []struct {
+		name string
+		pick func(i int) bool
+		gone int
+	}{
+		{"all", func(int) bool { return true }, 1},
+		{"every other", func(i int) bool { return i%2 == 0 }, 1},
+		{"few and far between", func(i int) bool { return i%40 == 1 }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var ids []int64
+			for i, row := range all {
+				if c.pick(i) {
+					ids = append(ids, row.ID)
+				}
+			}
+			ids = append(ids, all[len(all)-1].ID+1000) // never was
+			result := s.load(t, ids, 0)
+			if want := len(ids) - 1 - c.gone; len(result.Rows) != want || result.Full {
+				t.Errorf("got %d rows, full %t, want %d, not full", len(result.Rows), result.Full, want)
+			}
+			if !slices.IsSortedFunc(result.Rows, func(a, b store.Row) int { return int(a.ID - b.ID) }) {
+				t.Error("the rows do not come by id")
+			}
+			for _, row := range result.Rows {
+				i := slices.IndexFunc(all, func(r store.Row) bool { return r.ID == row.ID })
+				if i < 0 || !c.pick(i) || row.Event.ID != all[i].Event.ID || !bytes.Equal(row.Event.Data, all[i].Event.Data) {
+					t.Errorf("row %d was not asked for, or is another", row.ID)
+					continue
+				}
+				state := [3]any{row.Status, row.Parked, row.HasRetry}
+				want := [3]any{store.StatusPending, false, false}
+				switch i {
+				case 1:
+					want = [3]any{store.StatusDead, true, false}
+				case 2:
+					want = [3]any{store.StatusPending, true, true}
+				case 3:
+					want = [3]any{store.StatusPending, true, false}
+				}
+				if state != want {
+					t.Errorf("row %d: got %v, want %v", i, state, want)
+				}
+			}
+		})
+	}
+	if none := s.load(t, nil, 0); len(none.Rows) != 0 || none.Full {
+		t.Errorf("a load of nothing: got %d rows, full %t", len(none.Rows), none.Full)
+	}
+}
+
+func loadBytes[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	for _, size := range []int{100, 40_000} { // which a store may read in different ways
+		var events []waybill.Event
+		for range 6 {
+			e := s.event("one key")
+			e.Data = bytes.Repeat([]byte("x"), size)
+			events = append(events, e)
+		}
+		s.append(t, events...)
+		var ids []int64
+		rows := s.hotByID(t)
+		for _, e := range events {
+			ids = append(ids, rows[e.ID].ID)
+		}
+		for _, c := range []struct {
+			maxBytes, want int
+			full           bool
+		}{{size*5/2 + 1, 3, true}, {1, 1, true}, {100 * size, 6, false}, {0, 6, false}} {
+			result := s.load(t, ids, c.maxBytes)
+			if len(result.Rows) != c.want || result.Full != c.full {
+				t.Errorf("max bytes %d: got %d rows, full %t, want %d, %t", c.maxBytes, len(result.Rows), result.Full, c.want, c.full)
+			}
+			for i, row := range result.Rows {
+				if row.Event.ID != events[i].ID || len(row.Event.Data) != size {
+					t.Errorf("max bytes %d, row %d: got %s with %d bytes, want %s with %d", c.maxBytes, i, row.Event.ID, len(row.Event.Data), events[i].ID, size)
+				}
+			}
 		}
 	}
 }

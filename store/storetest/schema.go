@@ -103,8 +103,11 @@ func schemaBare[TX any](t *testing.T, s *suite[TX]) {
 	if _, err := s.Outbox.ReadMeta(t.Context()); !errors.Is(err, store.ErrNoSchema) {
 		t.Errorf("meta: got error %v, want ErrNoSchema", err)
 	}
-	if _, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: allCursors(), Limit: 1}); err == nil {
-		t.Error("fetch without tables succeeded")
+	if _, err := s.Outbox.Walk(t.Context(), store.WalkRequest{Lanes: allCursors(), Limit: 1}); err == nil {
+		t.Error("a walk without tables succeeded")
+	}
+	if _, err := s.Outbox.Load(t.Context(), []int64{1}, 0); err == nil {
+		t.Error("a load without tables succeeded")
 	}
 }
 

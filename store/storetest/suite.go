@@ -3,8 +3,10 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,17 +161,35 @@ func allCursors() []store.LaneCursor {
 	return cursors
 }
 
-// hot returns all hot rows.
+// Hot walks once and loads what was found.
+func Hot(ctx context.Context, queue store.Queue, request store.WalkRequest) ([]store.Row, error) {
+	walked, err := queue.Walk(ctx, request)
+	if err != nil {
+		return nil, fmt.Errorf("walk: %w", err)
+	}
+	ids := make([]int64, len(walked.Refs))
+	for i, ref := range walked.Refs {
+		ids[i] = ref.ID
+	}
+	slices.Sort(ids)
+	loaded, err := queue.Load(ctx, ids, 0)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load: %w", err)
+	case loaded.Full || request.Limit == 0 && walked.Full:
+		return nil, errors.New("an answer without a bound was cut by one")
+	}
+	return loaded.Rows, nil
+}
+
+// hot returns all hot rows, by id.
 func (s *suite[TX]) hot(t testing.TB) []store.Row {
 	t.Helper()
-	result, err := s.Outbox.Fetch(t.Context(), store.FetchRequest{Lanes: allCursors()})
+	rows, err := Hot(t.Context(), s.Outbox, store.WalkRequest{Lanes: allCursors()})
 	if err != nil {
-		t.Fatalf("fetch: %v", err)
+		t.Fatal(err)
 	}
-	if result.Full {
-		t.Fatal("fetch without a bound was cut by one")
-	}
-	return result.Rows
+	return rows
 }
 
 // hotByID returns the hot rows by event id, each of which must come once.

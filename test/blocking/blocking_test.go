@@ -11,6 +11,7 @@ import (
 	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
+	"github.com/waybillhq/waybill/store/storetest"
 	"github.com/waybillhq/waybill/test/lab"
 )
 
@@ -156,15 +157,15 @@ func (d *database) standAt(t *testing.T, do func() error) (let func(), done <-ch
 // queued returns all rows of the queue.
 func queued(t *testing.T, d *database) []store.Row {
 	t.Helper()
-	request := store.FetchRequest{}
+	request := store.WalkRequest{}
 	for lane := range 64 {
 		request.Lanes = append(request.Lanes, store.LaneCursor{Lane: lane})
 	}
-	result, err := d.outbox.Fetch(t.Context(), request)
+	rows, err := storetest.Hot(t.Context(), d.outbox, request)
 	if err != nil {
 		t.Error(err)
 	}
-	return result.Rows
+	return rows
 }
 
 // append commits one event of an aggregate, with the aggregate's name for an id.
