@@ -8,7 +8,10 @@ import (
 )
 
 type benchCmd struct {
+	Append    benchAppendCmd    `cmd:"" help:"What an event costs the transaction that writes it, beside an INSERT by hand."`
 	Relay     benchRelayCmd     `cmd:"" help:"How fast a relay drains a queue, beside a loop that is written by hand."`
+	Latency   benchLatencyCmd   `cmd:"" help:"How long an event takes from its commit to a consumer."`
+	Scale     benchScaleCmd     `cmd:"" help:"What the size of the tables, held keys and a reader with an old snapshot cost the relay."`
 	Reconcile benchReconcileCmd `cmd:"" help:"How fast three tables are compared, beside an ordered read of each."`
 
 	Consume benchConsumeCmd `cmd:"" help:"How fast a consumer applies events, beside a loop without an inbox."`

@@ -46,7 +46,10 @@ var answers = []struct {
 	{"reconcile rebuild", reconcile.Rebuilt{}},
 	{"lab loans", lab.Result{}},
 	{"lab pairs", lab.Pairs{}},
+	{"bench append", bench.AppendReport{}},
 	{"bench relay", bench.RelayReport{}},
+	{"bench latency", bench.LatencyReport{}},
+	{"bench scale", bench.ScaleReport{}},
 	{"bench reconcile", bench.ReconcileReport{}},
 	{"bench consume", bench.ConsumeReport{}},
 }

@@ -16,6 +16,7 @@ type bench struct {
 	db       *database
 	house    *house
 	source   *source
+	expected int // events that must be in the table
 }
 
 func newBench(ctx context.Context, o *Options) (_ *bench, err error) {

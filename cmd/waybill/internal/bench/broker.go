@@ -107,6 +107,30 @@ func (h *house) publisher(ctx context.Context) (broker.Publisher, error) {
 	return h.client(ctx)
 }
 
+// subscribe reads all partitions of the topic as the only member of a group.
+func (h *house) subscribe(ctx context.Context, group string) (broker.Subscription, func(), error) {
+	c, err := h.client(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	subscription, err := c.Subscribe(ctx, broker.SubscribeRequest{Group: group, Topics: []string{h.topic}})
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	done := func() { _ = errors.Join(subscription.Close(), c.Close()) }
+	if assigner, ok := subscription.(broker.Assigner); ok {
+		partitions, err := assigner.Partitions(ctx)
+		if err == nil {
+			err = assigner.Assign(ctx, partitions)
+		}
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+	}
+	return subscription, done, nil
+}
+
 // nowhere accepts everything: what is measured then is the relay and the
 // database alone.
 type nowhere struct{}

@@ -17,12 +17,13 @@ type source struct {
 	topic   string
 	keys    int
 	payload int
+	prefix  string // of the keys
 	next    int
 	random  *rand.Rand
 }
 
 func newSource(topic string, o *Options) *source {
-	return &source{topic: topic, keys: o.Keys, payload: o.Payload, random: rand.New(rand.NewPCG(1, 2))}
+	return &source{topic: topic, prefix: aggregateType, keys: o.Keys, payload: o.Payload, random: rand.New(rand.NewPCG(1, 2))}
 }
 
 const (
@@ -51,7 +52,7 @@ func (s *source) event() waybill.Event {
 	data = append(data, `"}`...)
 	return waybill.Event{
 		ID: waybill.NewID(), Type: eventType, Topic: s.topic, AggregateType: aggregateType,
-		AggregateID: fmt.Sprintf("order-%07d", n%s.keys), AggregateVersion: int64(n/s.keys) + 1, Data: data,
+		AggregateID: fmt.Sprintf("%s-%07d", s.prefix, n%s.keys), AggregateVersion: int64(n/s.keys) + 1, Data: data,
 	}
 }
 
