@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
@@ -32,6 +33,7 @@ type heldTx interface {
 	store.ConsumedTx
 	store.ProgressTx
 	store.HeldTx
+	store.EffectTx
 	store.AuditTx
 }
 
@@ -51,9 +53,12 @@ type HeldQuery struct {
 	Type    string
 	Key     string // event key or aggregate id
 	State   store.HeldState
-	Error   string // part of the last error
-	After   int64  // only greater Seq
-	Limit   int    // 0 means 100
+	Error   string // part of the last error, or its fingerprint
+	// Since and Until bound the time of the last failure, or since when it is
+	// held; half open.
+	Since, Until time.Time
+	After        int64 // only greater Seq
+	Limit        int   // 0 means 100
 }
 
 // ListHeld returns held events of a group in their order of arrival. more says
@@ -89,22 +94,15 @@ func (q *HeldQuery) matches(h *store.Held) bool {
 	return (q.Topic == "" || q.Topic == h.Topic) &&
 		(q.Type == "" || q.Type == h.Event.Type) &&
 		(q.Key == "" || q.Key == h.Key || q.Key == h.Event.AggregateID) &&
-		strings.Contains(h.LastErr, q.Error)
+		matchesError(h.LastErr, q.Error) && q.inTime(h)
 }
 
-// Retry makes events in RETRY or DEAD due now, their attempts forgotten: the
-// consumer's whole schedule begins anew.
-func (v *Held) Retry(ctx context.Context, action store.Action, group string, ids ...string) ([]store.Result, error) {
-	return v.act(ctx, "held retry", action, group, ids, func(ctx context.Context, tx heldTx, h *store.Held) (string, error) {
-		switch h.State {
-		case store.HeldBlocked:
-			return store.OutcomeBehind, nil
-		case store.HeldWaiting:
-			return store.OutcomeWaits, nil
-		}
-		h.Attempts = 0
-		return store.OutcomeRetried, due(ctx, tx, h)
-	})
+func (q *HeldQuery) inTime(h *store.Held) bool {
+	at := h.LastFailedAt
+	if at.IsZero() {
+		at = h.HeldAt
+	}
+	return (q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || at.Before(q.Until))
 }
 
 // Release lets events go ahead once, at once, their attempts kept: one that is
@@ -117,6 +115,9 @@ func (v *Held) Release(ctx context.Context, action store.Action, group string, i
 		if h.State == store.HeldBlocked {
 			return store.OutcomeBehind, nil
 		}
+		if calls, err := doubts(ctx, tx, group, h.Event.ID); err != nil || len(calls) > 0 {
+			return store.OutcomeInDoubt, err
+		}
 		err := advance(ctx, tx, group, &h.Event, h.Event.AggregateVersion-1, func(at int64) bool {
 			return h.State == store.HeldWaiting || at > 0
 		})
@@ -124,7 +125,7 @@ func (v *Held) Release(ctx context.Context, action store.Action, group string, i
 			return "", err
 		}
 		return store.OutcomeReleased, due(ctx, tx, h)
-	})
+	}, "")
 }
 
 // advance brings the progress of an event's aggregate up to a version, if it is
@@ -153,37 +154,42 @@ func due(ctx context.Context, tx heldTx, h *store.Held) error {
 // place, and is skipped when those are done.
 func (v *Held) Skip(ctx context.Context, action store.Action, group string, ids ...string) ([]store.Result, error) {
 	return v.act(ctx, "held skip", action, group, ids, func(ctx context.Context, tx heldTx, h *store.Held) (string, error) {
-		consumed, err := tx.IsConsumed(ctx, group, h.Event.ID, false)
+		return v.settle(ctx, tx, group, h)
+	}, "")
+}
+
+// settle takes an event out of what is held, as one that will not be handled.
+func (v *Held) settle(ctx context.Context, tx heldTx, group string, h *store.Held) (outcome string, err error) {
+	consumed, err := tx.IsConsumed(ctx, group, h.Event.ID, false)
+	if err != nil {
+		return "", err
+	}
+	if !consumed && h.State == store.HeldBlocked {
+		marker, later, err := skipLater(ctx, tx, group, h)
 		if err != nil {
 			return "", err
 		}
-		if !consumed && h.State == store.HeldBlocked {
-			marker, later, err := skipLater(ctx, tx, group, h)
-			if err != nil {
-				return "", err
-			}
-			if later {
-				*h = *marker
-				return store.OutcomeSkippedInTurn, nil
-			}
+		if later {
+			*h = *marker
+			return store.OutcomeSkippedInTurn, nil
 		}
-		outcome := store.OutcomeSkipped
-		if consumed {
-			outcome = store.OutcomeConsumed
-		} else if _, err := tx.MarkConsumed(ctx, store.Consumed{
-			Group: group, Event: h.Event, Outcome: store.ConsumedSkipped, Topic: h.Topic, Partition: h.Partition, Position: h.Position,
-		}); err != nil {
-			return "", err
-		}
-		if _, err := tx.DeleteHeld(ctx, group, h.Event.ID); err != nil {
-			return "", err
-		}
-		err = advance(ctx, tx, group, &h.Event, h.Event.AggregateVersion, func(at int64) bool {
-			return h.State != store.HeldBlocked || at == h.Event.AggregateVersion-1
-		})
-		h.State = ""
-		return outcome, err
+	}
+	outcome = store.OutcomeSkipped
+	if consumed {
+		outcome = store.OutcomeConsumed
+	} else if _, err := tx.MarkConsumed(ctx, store.Consumed{
+		Group: group, Event: h.Event, Outcome: store.ConsumedSkipped, Topic: h.Topic, Partition: h.Partition, Position: h.Position,
+	}); err != nil {
+		return "", err
+	}
+	if _, err := tx.DeleteHeld(ctx, group, h.Event.ID); err != nil {
+		return "", err
+	}
+	err = advance(ctx, tx, group, &h.Event, h.Event.AggregateVersion, func(at int64) bool {
+		return h.State != store.HeldBlocked || at == h.Event.AggregateVersion-1
 	})
+	h.State = ""
+	return outcome, err
 }
 
 // skipLater replaces a BLOCKED event by its skip marker where lower versions of
@@ -232,13 +238,18 @@ func isBehindItself(ctx context.Context, tx heldTx, group string, h *store.Held)
 	}), nil
 }
 
+// leaveAlone are the outcomes that change nothing.
+var leaveAlone = []string{
+	store.OutcomeBehind, store.OutcomeWaits, store.OutcomeStale, store.OutcomeInDoubt, store.OutcomeNoDoubt, store.OutcomeBusy,
+}
+
 // decide changes a held event whose key is locked, and h to what it is then; an
 // empty State means that it is no longer held.
 type decide func(ctx context.Context, tx heldTx, h *store.Held) (outcome string, err error)
 
 // act answers for every id, in order. When one fails, the results before it
-// are returned with the error.
-func (v *Held) act(ctx context.Context, verb string, action store.Action, group string, ids []string, do decide) ([]store.Result, error) {
+// are returned with the error. note is a field of JSON for the audit, or empty.
+func (v *Held) act(ctx context.Context, verb string, action store.Action, group string, ids []string, do decide, note string) ([]store.Result, error) {
 	if strings.TrimSpace(action.Reason) == "" {
 		return nil, &waybill.Error{Op: verb, Err: store.ErrNoReason}
 	}
@@ -247,7 +258,7 @@ func (v *Held) act(ctx context.Context, verb string, action store.Action, group 
 	}
 	results := make([]store.Result, 0, len(ids))
 	for _, id := range ids {
-		outcome, err := v.one(ctx, verb, action, group, id, do)
+		outcome, err := v.one(ctx, verb, action, group, id, do, note)
 		if err != nil {
 			return results, err
 		}
@@ -256,7 +267,7 @@ func (v *Held) act(ctx context.Context, verb string, action store.Action, group 
 	return results, nil
 }
 
-func (v *Held) one(ctx context.Context, verb string, action store.Action, group, id string, do decide) (string, error) {
+func (v *Held) one(ctx context.Context, verb string, action store.Action, group, id string, do decide, note string) (string, error) {
 	seen, err := v.find(ctx, group, id)
 	if err != nil || seen == nil {
 		return store.OutcomeNotHeld, err
@@ -278,12 +289,15 @@ func (v *Held) one(ctx context.Context, verb string, action store.Action, group,
 	}
 	before := describeHeld(h)
 	outcome, err := do(ctx, tx, h)
-	if err != nil || outcome == store.OutcomeBehind || outcome == store.OutcomeWaits {
+	if err != nil || slices.Contains(leaveAlone, outcome) {
 		return outcome, err
 	}
 	after := fmt.Sprintf(`{"group":%s,"outcome":%q}`, quoteJSON(group), outcome)
 	if h.State != "" {
 		after = describeHeld(h)
+	}
+	if note != "" {
+		after = strings.TrimSuffix(after, "}") + "," + note + "}"
 	}
 	err = tx.Record(ctx, store.AuditEntry{
 		Actor: action.Actor, Verb: verb, Target: id, Reason: action.Reason, Before: before, After: after,

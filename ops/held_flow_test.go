@@ -211,7 +211,7 @@ func TestVerbsBesideAConsumerAtWork(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if len(consumed) > 0 && results[0].Outcome == store.OutcomeNotHeld {
+					if len(consumed) > 0 && results[0].Outcome == store.OutcomeDuplicate {
 						break
 					}
 				}

@@ -53,6 +53,20 @@ const (
 	OutcomeBehind   = "behind another"   // an earlier event of its key decides
 	OutcomeWaits    = "waits"            // for a lower version: release it, or skip it
 	OutcomeConsumed = "already consumed" // another reader was faster; no longer held
+
+	OutcomeDuplicate   = "duplicate"   // not held, because it is consumed
+	OutcomeStale       = "stale"       // its aggregate is further
+	OutcomeInDoubt     = "in doubt"    // a call may have been made: resolve it
+	OutcomeCompensated = "compensated" // settled by what was done by hand
+	OutcomeNoDoubt     = "no doubt"    // none of its calls is in doubt
+	OutcomeBusy        = "busy"        // a call is being made at the moment
+)
+
+// What became of an event that was made due, beside [OutcomeStale] and
+// [OutcomeSkipped].
+const (
+	OutcomeApplied = "applied"
+	OutcomeFailed  = "failed" // and is held anew
 )
 
 // AuditEntry is one action as it was recorded.

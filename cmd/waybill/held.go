@@ -21,6 +21,7 @@ type heldCmd struct {
 	Show    heldShowCmd    `cmd:"" help:"Show one of them with its errors."`
 	Retry   heldRetryCmd   `cmd:"" help:"Handle events again at once, their attempts forgotten."`
 	Skip    heldSkipCmd    `cmd:"" help:"Settle events as SKIPPED without handling them."`
+	Resolve heldResolveCmd `cmd:"" help:"Say what a call in doubt has done, or what was done by hand instead."`
 	Release heldReleaseCmd `cmd:"" help:"Handle events once more at once, or without the version they wait for."`
 }
 
@@ -97,19 +98,27 @@ type heldFilter struct {
 	Topic string `placeholder:"TOPIC" help:"Only of this topic."`
 	Type  string `placeholder:"TYPE" help:"Only of this event type."`
 	Key   string `placeholder:"KEY" help:"Only of this key or aggregate id."`
-	Error string `placeholder:"TEXT" help:"Only with this text in the last error."`
+	Error string `placeholder:"TEXT" help:"Only with this text in the last error, or with this fingerprint (see held list --group-by error)."`
+	Since string `placeholder:"TIME" help:"Only those that failed last, or were set aside, at this time or later: 2026-08-01T12:00:00Z, or an age as 2h."`
+	Until string `placeholder:"TIME" help:"Only those before this time, or older than this age."`
 }
 
-func (f *heldFilter) query() ops.HeldQuery {
-	return ops.HeldQuery{State: store.HeldState(strings.ToUpper(f.State)), Topic: f.Topic, Type: f.Type, Key: f.Key, Error: f.Error}
+func (f *heldFilter) query() (ops.HeldQuery, error) {
+	q := ops.HeldQuery{State: store.HeldState(strings.ToUpper(f.State)), Topic: f.Topic, Type: f.Type, Key: f.Key, Error: f.Error}
+	var err error
+	if q.Since, err = moment("--since", f.Since); err == nil {
+		q.Until, err = moment("--until", f.Until)
+	}
+	return q, err
 }
 
 type heldListCmd struct {
 	consumer   `embed:""`
 	heldFilter `embed:""`
-	Limit      int   `default:"50" help:"The most events."`
-	After      int64 `placeholder:"SEQ" help:"The next page: only greater seq."`
-	JSON       bool  `name:"json" help:"Print JSON."`
+	GroupBy    string `name:"group-by" enum:"error," default:"" placeholder:"WHAT" help:"Sum up: error puts those together whose last errors differ in numbers, ids and quoted parts alone."`
+	Limit      int    `default:"50" help:"The most events."`
+	After      int64  `placeholder:"SEQ" help:"The next page: only greater seq."`
+	JSON       bool   `name:"json" help:"Print JSON."`
 }
 
 func (heldListCmd) Help() string {
@@ -120,7 +129,8 @@ Examples:
 
 	waybill held list
 	waybill held list --inbox inventory --group inventory --state dead
-	waybill held list --key O-1001 --json`
+	waybill held list --key O-1001 --json
+	waybill held list --state dead --group-by error`
 }
 
 // heldPage is a page of held events.
@@ -137,7 +147,13 @@ func (c *heldListCmd) Run(a *app) error {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	query := c.query()
+	query, err := c.query()
+	if err != nil {
+		return err
+	}
+	if c.GroupBy != "" {
+		return c.groups(a, st, group, query)
+	}
 	query.Limit, query.After = c.Limit, c.After
 	held, more, err := ops.ListHeld(a.ctx, st, group, query)
 	if err != nil {
@@ -167,6 +183,40 @@ func (c *heldListCmd) Run(a *app) error {
 		out += fmt.Sprintf("there are more: --after %d\n", page.After)
 	}
 	return a.print(out)
+}
+
+// heldGroups are the held events of a group, summed up.
+type heldGroups struct {
+	Group  string          `json:"group"`
+	Groups []ops.HeldGroup `json:"groups"`
+}
+
+func (c *heldListCmd) groups(a *app, st adapter.Store, group string, query ops.HeldQuery) error {
+	groups, err := ops.GroupHeld(a.ctx, st, group, query)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.printJSON(heldGroups{group, groups})
+	}
+	if len(groups) == 0 {
+		return a.print("group " + group + " keeps nothing aside\n")
+	}
+	var rows [][]string
+	for i := range groups {
+		g := &groups[i]
+		rows = append(rows, []string{
+			orDash(g.Fingerprint), strconv.Itoa(g.Events), strconv.Itoa(g.Keys), sum(g.States), stamp(g.OldestAt), oneLine(g.EventID), oneLine(g.Error),
+		})
+	}
+	return a.print(a.screen.table([]string{"error", "events", "keys", "states", "oldest", "event", "last error"}, rows))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
 }
 
 func inTime(seconds float64) string {
@@ -254,7 +304,10 @@ func (c *heldTargets) run(a *app, done string, verb func(*ops.Held, store.Action
 	}
 	ids := c.EventIDs
 	if len(ids) == 0 {
-		query := c.query()
+		query, err := c.query()
+		if err != nil {
+			return err
+		}
 		query.Limit = 1_000_000
 		held, _, err := ops.ListHeld(a.ctx, st, group, query)
 		if err != nil {
@@ -276,21 +329,83 @@ func (c *heldTargets) run(a *app, done string, verb func(*ops.Held, store.Action
 
 type heldRetryCmd struct {
 	heldTargets `embed:""`
+	Force       bool          `help:"Apply events too whose aggregate has reached a higher version."`
+	Wait        time.Duration `placeholder:"TIME" help:"Wait for the consumer, for at most this long, and print what became of each event: applied, duplicate, stale or failed."`
 }
 
 func (heldRetryCmd) Help() string {
-	return `For events in RETRY or DEAD: they are due now, with the whole schedule before them. The consumer must run. An event that is
-BLOCKED answers "behind another": decide about the one before it. One that is WAITING answers "waits": release or skip it.
+	return `For events in RETRY or DEAD: they are due now, with the whole schedule before them; those of one key are handled in their order.
+The consumer must run. An event that is BLOCKED answers "behind another": decide about the one before it. One that is WAITING
+answers "waits": release or skip it. One whose aggregate is further answers "stale", and is applied with --force alone: it may
+undo what came after it. One that is no longer held, because it is consumed, answers "duplicate". One of which nobody knows
+whether its call to another system was made answers "in doubt": see held resolve.
 
 Examples:
 
-	waybill held retry O-1001-v3 --reason "article was added"
-	waybill held retry --group inventory --state dead --reason "handler mended"`
+	waybill held retry O-1001-v3 --reason "article was added" --wait 30s
+	waybill held retry --group inventory --state dead --reason "handler mended"
+	waybill held retry --type OrderPaid --since 2h --error err-5f2b9c01 --reason "handler mended" --json`
 }
 
 func (c *heldRetryCmd) Run(a *app) error {
-	return c.run(a, store.OutcomeRetried, func(desk *ops.Held, action store.Action, group string, ids []string) ([]store.Result, error) {
-		return desk.Retry(a.ctx, action, group, ids...)
+	if c.Wait < 0 {
+		return usageError{fmt.Errorf("--wait=%s: a time", c.Wait)}
+	}
+	done := store.OutcomeRetried
+	if c.Wait > 0 {
+		done = store.OutcomeApplied
+	}
+	return c.run(a, done, func(desk *ops.Held, action store.Action, group string, ids []string) ([]store.Result, error) {
+		verb := desk.Retry
+		if c.Force {
+			verb = desk.Force
+		}
+		results, err := verb(a.ctx, action, group, ids...)
+		if err != nil || c.Wait == 0 {
+			return results, err
+		}
+		return desk.Await(a.ctx, group, results, c.Wait)
+	})
+}
+
+type heldResolveCmd struct {
+	heldTargets `embed:""`
+	Compensated string `placeholder:"REF" help:"What was done by hand instead, for the audit: a ticket, a refund. The event is settled as SKIPPED."`
+	Done        bool   `help:"The call did what it should: the event is handled, without another call."`
+	Result      string `placeholder:"TEXT" help:"With --done: what the call answered, for the handler."`
+	NotDone     bool   `help:"The call did nothing: it is made again."`
+}
+
+func (heldResolveCmd) Help() string {
+	return `A consumer that asks another system to do something, and dies before the answer, cannot know whether it was done. Where a second
+call might do it twice, the event is DEAD, its error begins with "parked: effect", and somebody has to look at the other system,
+by the key that "held show" prints. Then exactly one answer is given. An answer of the other system that arrives after all is taken
+without a person.
+
+Examples:
+
+	waybill held resolve O-1001-v3 --done --result '{"coupon":"C-77"}' --reason "found in the coupon service"
+	waybill held resolve O-1001-v3 --not-done --reason "the coupon service has no such key"
+	waybill held resolve O-1001-v3 --compensated REFUND-4711 --reason "customer was refunded"`
+}
+
+func (c *heldResolveCmd) Run(a *app) error {
+	answers := 0
+	for _, given := range []bool{c.Compensated != "", c.Done, c.NotDone} {
+		if given {
+			answers++
+		}
+	}
+	if answers != 1 || c.Result != "" && !c.Done {
+		return usageError{errors.New("give one answer: --compensated REF, --done (with --result, if there is one), or --not-done")}
+	}
+	done := store.OutcomeRetried
+	if c.Compensated != "" {
+		done = store.OutcomeCompensated
+	}
+	r := ops.Resolution{Compensated: c.Compensated, Done: c.Done, Result: []byte(c.Result), NotDone: c.NotDone}
+	return c.run(a, done, func(desk *ops.Held, action store.Action, group string, ids []string) ([]store.Result, error) {
+		return desk.Resolve(a.ctx, action, group, r, ids...)
 	})
 }
 
