@@ -3,8 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/store"
@@ -150,6 +153,16 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING`
 UPDATE {consumed} SET duplicates = duplicates + 1, last_duplicate_at = {now}
 WHERE consumer_group = ?1 AND event_id = ?2`
 
+	anyConsumedSQL = `
+SELECT EXISTS (SELECT 1 FROM json_each(?2) AS w CROSS JOIN {consumed} AS c ON c.consumer_group = ?1 AND c.event_id = w.value ->> 0)`
+
+	markAllSQL = `
+INSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version,
+  outcome, topic, partition, position)
+SELECT ?1, w.value ->> 0, w.value ->> 1, w.value ->> 2, w.value ->> 3, w.value ->> 4, w.value ->> 5,
+  w.value ->> 6, w.value ->> 7, w.value ->> 8, w.value ->> 9
+FROM json_each(?2) AS w`
+
 	unmarkSQL = `
 DELETE FROM {consumed} WHERE consumer_group = ?1 AND event_id = ?2`
 
@@ -171,8 +184,55 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bo
 	return inserted > 0, nil
 }
 
-// MarkAll marks the events one by one, which costs no trip here.
+// MarkAll looks for what is there, which nobody can change meanwhile, and inserts
+// the rest.
 func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
+	if len(consumed) == 0 {
+		return nil, nil
+	}
+	list, ok := consumedList(consumed)
+	if !ok {
+		return t.markEach(ctx, consumed)
+	}
+	group := consumed[0].Group
+	var present bool
+	if err := t.scan(ctx, anyConsumedSQL, []any{group, list}, &present); err != nil {
+		return nil, t.failed("mark all", group, err)
+	}
+	if present {
+		return t.markEach(ctx, consumed)
+	}
+	if _, err := t.exec(ctx, markAllSQL, group, list); err != nil {
+		return nil, t.failed("mark all", group, err)
+	}
+	first := make([]bool, len(consumed))
+	for i := range first {
+		first[i] = true
+	}
+	return first, nil
+}
+
+// consumedList is the rows as JSON, if they have a form in it: an id may be any
+// bytes.
+func consumedList(consumed []store.Consumed) (string, bool) {
+	rows := make([][10]any, len(consumed))
+	for i := range consumed {
+		c := &consumed[i]
+		e := &c.Event
+		for _, text := range []string{e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, c.Topic} {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+				return "", false
+			}
+		}
+		rows[i] = [10]any{
+			e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, nonZero(e.AggregateVersion), c.Outcome, c.Topic, c.Partition, c.Position,
+		}
+	}
+	list, err := json.Marshal(rows)
+	return string(list), err == nil
+}
+
+func (t *inboxTx) markEach(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
 	first := make([]bool, len(consumed))
 	for i := range consumed {
 		var err error

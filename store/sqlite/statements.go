@@ -76,6 +76,8 @@ var catalogue = []Statement{
 	{"mark consumed", markConsumedSQL},
 	{"count duplicate", countDuplicateSQL},
 	{"is consumed", isConsumedSQL},
+	{"mark all: look", anyConsumedSQL},
+	{"mark all", markAllSQL},
 	{"unmark", unmarkSQL},
 	{"read progress", readProgressSQL},
 	{"advance progress", writeProgressSQL},

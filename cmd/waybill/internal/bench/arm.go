@@ -47,6 +47,7 @@ type outcome struct {
 	Seconds float64 // from the first look at the queue to the last settlement
 	CPU     float64 // seconds of processor time meanwhile
 	PeakMB  float64 // memory of the process
+	Batches int     // transactions, where they count
 }
 
 func (o *outcome) rate() float64 { return ratio(float64(o.Events), o.Seconds) }

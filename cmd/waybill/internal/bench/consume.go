@@ -40,6 +40,8 @@ type ConsumeReport struct {
 	CPUMicros         float64 `json:"consume_cpu_us"`                // processor time of the consumer's process for each event, in microseconds
 	LoopRSSMB         float64 `json:"loop_rss_mb"`                   // the same of the loop
 	LoopCPUMicros     float64 `json:"loop_cpu_us"`                   // the same of the loop
+	BatchEvents       float64 `json:"batch_events"`                  // of one transaction of the consumer, on average
+	LoopBatchEvents   float64 `json:"loop_batch_events"`             // the same of the loop
 	PoisonEventsPerS  float64 `json:"poison_events_per_s,omitempty"` // with a key whose handler always fails: events of the other keys
 	PoisonOverConsume float64 `json:"poison_over_consume,omitempty"` // median of each run's poison / consumer
 
@@ -55,6 +57,8 @@ type ConsumeRun struct {
 	CPUMicros         float64 `json:"consume_cpu_us"`                // as in the report
 	LoopRSSMB         float64 `json:"loop_rss_mb"`                   // as in the report
 	LoopCPUMicros     float64 `json:"loop_cpu_us"`                   // as in the report
+	BatchEvents       float64 `json:"batch_events"`                  // as in the report
+	LoopBatchEvents   float64 `json:"loop_batch_events"`             // as in the report
 	PoisonEventsPerS  float64 `json:"poison_events_per_s,omitempty"` // as in the report
 }
 
@@ -152,13 +156,16 @@ func (b *bench) consumeRun(ctx context.Context, o *ConsumeOptions, n int) (*Cons
 		if done != t.Events {
 			return nil, &waybill.Error{Op: "bench", Err: fmt.Errorf("%s had %d effects, want %d", t.Arm, done, t.Events)}
 		}
-		o.say("run %d of %d: %-16s %10s %6.1f us %6.1f MB", n+1, o.Runs, consumerName(t), perSecond(results[i].rate()), results[i].cpuPerEvent(), results[i].PeakMB)
+		o.say("run %d of %d: %-16s %10s %6.1f us %6.1f MB %6.1f events in a transaction", n+1, o.Runs, consumerName(t), perSecond(results[i].rate()),
+			results[i].cpuPerEvent(), results[i].PeakMB, ratio(float64(t.Events), float64(results[i].Batches)))
 	}
 	consumer, loop := results[0], results[1]
 	run := &ConsumeRun{
 		ConsumeEventsPerS: round(consumer.rate(), 0), LoopEventsPerS: round(loop.rate(), 0), Ratio: round(ratio(consumer.rate(), loop.rate()), 3),
 		RSSMB: round(consumer.PeakMB, 1), CPUMicros: round(consumer.cpuPerEvent(), 1), LoopRSSMB: round(loop.PeakMB, 1), LoopCPUMicros: round(loop.cpuPerEvent(), 1),
 	}
+	run.BatchEvents = round(ratio(float64(consumer.Events), float64(consumer.Batches)), 1)
+	run.LoopBatchEvents = round(ratio(float64(loop.Events), float64(loop.Batches)), 1)
 	if o.Poison {
 		run.PoisonEventsPerS = round(results[2].rate(), 0)
 	}
@@ -183,6 +190,8 @@ func (r *ConsumeReport) sum() {
 	r.CPUMicros = mid(func(n *ConsumeRun) float64 { return n.CPUMicros }, 1)
 	r.LoopRSSMB = mid(func(n *ConsumeRun) float64 { return n.LoopRSSMB }, 1)
 	r.LoopCPUMicros = mid(func(n *ConsumeRun) float64 { return n.LoopCPUMicros }, 1)
+	r.BatchEvents = mid(func(n *ConsumeRun) float64 { return n.BatchEvents }, 1)
+	r.LoopBatchEvents = mid(func(n *ConsumeRun) float64 { return n.LoopBatchEvents }, 1)
 	r.PoisonEventsPerS = mid(func(n *ConsumeRun) float64 { return n.PoisonEventsPerS }, 0)
 	r.PoisonOverConsume = mid(func(n *ConsumeRun) float64 { return ratio(n.PoisonEventsPerS, n.ConsumeEventsPerS) }, 3)
 }
@@ -191,9 +200,9 @@ func (r *ConsumeReport) sum() {
 func (r *ConsumeReport) Text() string {
 	var b strings.Builder
 	heading(&b, "consume, gate "+r.Gate, &r.Host, &r.Versions)
-	fmt.Fprintf(&b, "%d runs of %d events, %d keys, %d bytes, %d in a transaction\n\n", r.Runs, r.Events, r.Keys, r.PayloadBytes, r.Batch)
-	line(&b, "consumer", "%10s  %5.1f us of processor, %.1f MB", perSecond(r.ConsumeEventsPerS), r.CPUMicros, r.RSSMB)
-	line(&b, "loop without inbox", "%10s  %5.1f us of processor, %.1f MB", perSecond(r.LoopEventsPerS), r.LoopCPUMicros, r.LoopRSSMB)
+	fmt.Fprintf(&b, "%d runs of %d events, %d keys, %d bytes, at most %d in a transaction\n\n", r.Runs, r.Events, r.Keys, r.PayloadBytes, r.Batch)
+	line(&b, "consumer", "%10s  %5.1f us of processor, %.1f MB, %.0f in a transaction", perSecond(r.ConsumeEventsPerS), r.CPUMicros, r.RSSMB, r.BatchEvents)
+	line(&b, "loop without inbox", "%10s  %5.1f us of processor, %.1f MB, %.0f in a transaction", perSecond(r.LoopEventsPerS), r.LoopCPUMicros, r.LoopRSSMB, r.LoopBatchEvents)
 	line(&b, "ratio", "%10.2f", r.Ratio)
 	if r.PoisonEventsPerS > 0 {
 		line(&b, "with a poisoned key", "%10s  %.2f of without", perSecond(r.PoisonEventsPerS), r.PoisonOverConsume)

@@ -110,7 +110,7 @@ var errPoison = errors.New("poison")
 func consume[TX any](ctx context.Context, t *task, st store.Consumer[TX], sub broker.Subscriber, effect func(context.Context, TX, *waybill.Event) error) (*outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var applied atomic.Int64
+	var applied, batches atomic.Int64
 	var began, ended atomic.Int64
 	start := now()
 	p, err := inbox.New(st, sub, func(ctx context.Context, tx TX, e waybill.Event) error {
@@ -122,7 +122,7 @@ func consume[TX any](ctx context.Context, t *task, st store.Consumer[TX], sub br
 	}, &inbox.Config{
 		Group: t.Consume.Group, Topics: []string{t.Topic}, Gate: inbox.Gate(t.Consume.Gate), Workers: t.Consume.Workers,
 		BatchSize: t.Consume.Batch, Logger: slog.New(slog.DiscardHandler),
-		Events: inbox.Events{Applied: func(inbox.AppliedInfo) {
+		Events: inbox.Events{Batch: func(inbox.BatchInfo) { batches.Add(1) }, Applied: func(inbox.AppliedInfo) {
 			if applied.Add(1) == int64(t.Events) {
 				ended.Store(int64(now().Sub(start)))
 				cancel()
@@ -135,7 +135,7 @@ func consume[TX any](ctx context.Context, t *task, st store.Consumer[TX], sub br
 	if err := p.Run(ctx); err != nil {
 		return nil, err
 	}
-	return &outcome{Events: int(applied.Load()), Seconds: time.Duration(ended.Load() - began.Load()).Seconds()}, nil
+	return &outcome{Batches: int(batches.Load()), Events: int(applied.Load()), Seconds: time.Duration(ended.Load() - began.Load()).Seconds()}, nil
 }
 
 // bare does by hand what a consumer without an inbox does: a transaction for
@@ -194,6 +194,7 @@ func (t *task) bare(ctx context.Context, sub broker.Subscriber, transact func(co
 			return nil, err
 		}
 		result.Events += len(deliveries)
+		result.Batches++
 		result.Seconds = since(began)
 	}
 	return result, nil
