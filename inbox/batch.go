@@ -26,6 +26,8 @@ type batch[TX any] struct {
 	began time.Time
 	keys  map[store.HeldKeyRef]*keyState // the locked ones
 	gate  *gate
+	// horizon is how far back the group remembers, where that was asked.
+	horizon time.Time
 	// news is what to tell once the transaction is committed.
 	news []func()
 }
@@ -126,6 +128,9 @@ func (b *batch[TX]) commit(items []*item, mayCommit func(*item) bool) error {
 // prepare reads what the decisions depend on: what is held of the events' keys,
 // and how far their aggregates are.
 func (b *batch[TX]) prepare(items []*item) error {
+	if err := b.lookBack(items); err != nil {
+		return err
+	}
 	if err := b.lockHeld(items); err != nil {
 		return err
 	}
@@ -230,6 +235,11 @@ func (b *batch[TX]) admit(it *item) decision {
 		return mustWait
 	case verdict == mustAwait:
 		return hasGap
+	case it.fail == nil && b.mayBeForgotten(it) && b.gate.isLast(&it.event):
+		return isOld
+	case it.fail == nil && b.mayBeForgotten(it):
+		it.fail = failureOf(Park(errForgotten), "")
+		return willFail
 	case it.fail != nil:
 		return willFail
 	}

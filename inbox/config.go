@@ -96,6 +96,19 @@ type Config struct {
 	Validator waybill.Validator
 	// Prefilter, if set, tells duplicates from afar.
 	Prefilter Prefilter
+	// Retention is the age at which a cleanup may forget what the group consumed:
+	// what the cleanup is configured with. An event that lies behind what was
+	// forgotten is held DEAD for a person, unless its version proves it new or
+	// stale. Run refuses a retention that is shorter than the broker's and ReplayAge
+	// together. At least 10 minutes; 0 means for ever, or not known, and nothing is
+	// checked.
+	Retention time.Duration
+	// BrokerRetention is how long the broker keeps records. 0 means that the
+	// broker is asked, if it can tell.
+	BrokerRetention time.Duration
+	// ReplayAge is how old an event may be that somebody sends again. 0 means 15
+	// days.
+	ReplayAge time.Duration
 	// DeadLetters, if set, gets a copy of each event that is DEAD, in the topic of
 	// that name with the suffix [DeadLetterSuffix]. The held event is the truth: a
 	// copy is sent until it is confirmed, and one that the broker refuses for good
@@ -136,6 +149,7 @@ func (c Config) withDefaults() Config {
 	set(&c.PauseMin, time.Second)
 	set(&c.PauseMax, time.Minute)
 	set(&c.CountEvery, 10*time.Second)
+	set(&c.ReplayAge, 15*24*time.Hour)
 	set(&c.GapDeadline, 5*time.Minute)
 	if c.Schedule == nil {
 		c.Schedule = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute}
@@ -177,6 +191,9 @@ func (c *Config) check() error {
 	}
 	if c.OnDead != Hold && c.OnDead != Continue {
 		return fail("OnDead is %q: use %q or %q", c.OnDead, Hold, Continue)
+	}
+	if c.Retention < 0 || c.Retention > 0 && c.Retention <= recent || c.BrokerRetention < 0 || c.ReplayAge < 0 {
+		return fail("Retention is %v, BrokerRetention %v, ReplayAge %v", c.Retention, c.BrokerRetention, c.ReplayAge)
 	}
 	if err := c.checkEffects(); err != nil {
 		return fail("%w", err)

@@ -124,6 +124,10 @@ func (p *Processor[TX]) Run(ctx context.Context) error {
 	if subscription == nil {
 		return nil
 	}
+	if err := p.checkRetention(ctx); err != nil {
+		_ = subscription.Close()
+		return err
+	}
 	p.condition.update(func(c *condition) { c.ready = true })
 	err := p.consume(ctx, work, subscription)
 	if closeErr := subscription.Close(); err == nil && closeErr != nil {

@@ -1,0 +1,104 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybillhq/waybill"
+)
+
+// forget has a cleanup remove what was consumed more than an hour ago.
+func (r *rig) forget() {
+	r.t.Helper()
+	if n, err := r.st.CleanupConsumed(context.Background(), "g", time.Hour, 0); err != nil || n == 0 {
+		r.t.Fatalf("cleanup: %d removed, %v", n, err)
+	}
+}
+
+func dated(e waybill.Event, age time.Duration) waybill.Event {
+	e.OccurredAt = time.Now().Add(-age)
+	return e
+}
+
+// Events come again after their ids were forgotten.
+func TestEventsBehindTheHorizonAreParkedUnlessTheirVersionsTell(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		unversioned := func(id string) waybill.Event {
+			e := dated(ev("u", 1), time.Minute)
+			e.ID, e.AggregateVersion = id, 0
+			return e
+		}
+		a1, a2, b1, u1 := dated(ev("a", 1), time.Minute), dated(ev("a", 2), time.Minute), dated(ev("b", 1), time.Minute), unversioned("u1")
+		r.publish(a1, a2, b1, u1)
+		r.start(apply, nil)
+		r.until("all applied", r.applied(4))
+		r.after(2 * time.Hour)
+		r.publish(dated(ev("last", 1), 0)) // the newest of a partition is never forgotten
+		r.publish(dated(ev("other", 1), 0), dated(ev("third", 1), 0))
+		r.until("all applied", r.applied(7))
+		r.forget()
+		before := r.history()
+
+		late := dated(ev("a", 3), 3*time.Hour) // kept back by its producer all the time
+		r.publish(a1, a2, b1, u1, late, unversioned("u1"))
+		r.until("settled", func() bool { return r.b.Lag("g", topic) == 0 && r.history()["a"] == "1 2 3" })
+		var dead []string
+		for _, h := range r.held() {
+			dead = append(dead, h)
+		}
+		slices.Sort(dead)
+		if want := []string{"u1 DEAD 0"}; !slices.Equal(dead, want) {
+			t.Errorf("held: got %q, want %q", dead, want)
+		}
+		delete(before, "a")
+		for key, versions := range before {
+			if got := r.history()[key]; got != versions {
+				t.Errorf("history of %s: got %q, want %q", key, got, versions)
+			}
+		}
+	})
+}
+
+// Without a cleanup nothing is forgotten, however old it is.
+func TestNewGroupTakesOldEvents(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.publish(dated(ev("a", 1), 1000*time.Hour), dated(ev("a", 2), 999*time.Hour))
+		r.start(apply, nil)
+		r.until("both applied", r.applied(2))
+	})
+}
+
+func TestRetentionIsCompared(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		retention, told, stored time.Duration // of the inbox, of the broker as configured and as it says
+		refused                 bool
+	}{
+		"not known":            {0, 0, 7 * day, false},
+		"long enough":          {22 * day, 0, 7 * day, false},
+		"too short":            {22*day - time.Second, 0, 7 * day, true},
+		"the broker never":     {1000 * day, 0, 0, true},
+		"the user knows":       {22 * day, 7 * day, 0, false},
+		"the user knows worse": {22 * day, 8 * day, day, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.b.SetRetention(topic, c.stored)
+				config := r.config()
+				config.Retention, config.BrokerRetention = c.retention, c.told
+				run := r.start(apply, config)
+				if !c.refused {
+					r.publish(ev("a", 1))
+					r.until("applied", r.applied(1))
+					return
+				}
+				if err := <-run.result; !errors.Is(err, ErrRetention) {
+					t.Errorf("Run: got %v, want ErrRetention", err)
+				}
+			})
+		})
+	}
+}
