@@ -295,7 +295,7 @@ func TestADefinitionIsWhatIsComparedAndNoMore(t *testing.T) {
 	same := func(c *Check) string { return c.Definition() }
 	before := same(a.check)
 	for name, change := range map[string]func(*Check){
-		"name": func(c *Check) { c.Name = "x" }, "pace": func(c *Check) { c.ChunkRows, c.Every, c.Window = 7, time.Minute, time.Hour },
+		"name": func(c *Check) { c.Name = "x" }, "pace": func(c *Check) { c.ChunkRows, c.Duty, c.Every, c.Window = 7, 0.5, time.Minute, time.Hour },
 		"alerts": func(c *Check) { c.Alerts = map[string]AlertRule{"MISSING_EVENT": {At: 9}} },
 	} {
 		changed := *a.check

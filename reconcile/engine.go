@@ -60,17 +60,7 @@ func (e *Engine) Check() *Check { return e.check }
 // be read is UNVERIFIED in the report and no error; an error is a database
 // that does not answer at the start, or the end of the context.
 func (e *Engine) Run(ctx context.Context) (*Report, error) {
-	run, err := e.newRun(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := run.sweep(ctx, nil); err != nil {
-		return nil, err
-	}
-	if err := run.confirm(ctx); err != nil {
-		return nil, err
-	}
-	return run.finish(), nil
+	return e.Compare(ctx, Scope{})
 }
 
 // run is one pass over the keys.

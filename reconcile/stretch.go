@@ -154,6 +154,9 @@ func (r *Report) absorb(part *Report, most int) {
 	r.Findings = append(r.Findings, part.Findings[:room]...)
 	r.LeftOut += part.LeftOut + len(part.Findings) - room
 	r.sort()
+	if len(part.Unindexed) > 0 {
+		r.Unindexed = part.Unindexed
+	}
 	r.Healed += part.Healed
 	r.Unconfirmed += part.Unconfirmed
 	r.Keys += part.Keys
