@@ -20,7 +20,10 @@ func Run(ctx context.Context, orders, stock *sqlite.Store, publisher broker.Publ
 	if err != nil {
 		return err
 	}
-	p, err := inbox.New(stock, subscriber, inventory.Reserve, &inbox.Config{Group: "inventory", Topics: []string{"orders"}})
+	p, err := inbox.New(stock, subscriber, inventory.Reserve, &inbox.Config{
+		Group: "inventory", Topics: []string{"orders"},
+		Baseline: inbox.BaselineFirstSeen, // orders have changed before their first event
+	})
 	if err != nil {
 		return err
 	}

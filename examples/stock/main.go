@@ -51,7 +51,10 @@ func consume(ctx context.Context, database, url string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, nats.Close()) }()
-	p, err := inbox.New(st, nats, inventory.Reserve, &inbox.Config{Group: "stock", Topics: []string{"orders"}})
+	p, err := inbox.New(st, nats, inventory.Reserve, &inbox.Config{
+		Group: "stock", Topics: []string{"orders"},
+		Baseline: inbox.BaselineFirstSeen, // orders have changed before their first event
+	})
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func openPostgres(t *testing.T) side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.SetMaxIdleConns(16)
+	db.SetMaxIdleConns(24)
 	t.Cleanup(func() { _ = db.Close() })
 	return side{outbox: st, held: st, appender: st.SQL(), db: db, dsn: dsn}
 }
@@ -140,7 +140,7 @@ func openMySQL(t *testing.T) side {
 		t.Fatal(err)
 	}
 	migrate(t, st)
-	st.DB().SetMaxIdleConns(16)
+	st.DB().SetMaxIdleConns(24)
 	return side{outbox: st, held: st, appender: st, db: st.DB(), dsn: dsn}
 }
 

@@ -21,7 +21,7 @@ var (
 const (
 	amendments = 7 // of an order, so that each has ten events with its fulfilment
 	poisonEach = 100
-	buyers     = 8
+	buyers     = 24
 )
 
 func TestChainOnPostgresAndKafka(t *testing.T) { t.Parallel(); trade(t, "postgres15") }
