@@ -76,6 +76,49 @@ func TestBenchRelay(t *testing.T) {
 	figure(t, limits, "read_events_per_s")
 }
 
+func wantRatio(t *testing.T, report map[string]any, name, above, below string) {
+	t.Helper()
+	got, want := figure(t, report, name), figure(t, report, above)/figure(t, report, below)
+	if got < want*0.98-0.001 || got > want*1.02+0.001 {
+		t.Errorf("%s is %v, but %s / %s is %v", name, got, above, below, want)
+	}
+}
+
+func TestBenchAppend(t *testing.T) {
+	t.Parallel()
+	report := measured(t, "append", "--events", "60", "--writers", "3", "--runs", "1")
+	wantRatio(t, report, "append_ratio", "append_tx_per_s", "insert_tx_per_s")
+	figure(t, report, "update_tx_per_s")
+	if report["writers"] != 3.0 || report["events"] != 60.0 || report["append_commit_tx_per_s"] != nil {
+		t.Errorf("the report does not tell what was asked for, or SQLite commits with its appends: %v", report)
+	}
+}
+
+func TestBenchLatency(t *testing.T) {
+	t.Parallel()
+	report := measured(t, "latency", "--events", "100", "--rate", "200", "--runs", "1")
+	p50, p95, p99, most := figure(t, report, "p50_ms"), figure(t, report, "p95_ms"), figure(t, report, "p99_ms"), figure(t, report, "max_ms")
+	if p50 > p95 || p95 > p99 || p99 > most {
+		t.Errorf("p50 %v, p95 %v, p99 %v and the slowest %v are out of order", p50, p95, p99, most)
+	}
+	figure(t, report, "relay_cpu")
+	figure(t, report, "rss_mb")
+	if reached := figure(t, report, "reached_per_s"); reached > 250 {
+		t.Errorf("%v events/s were written, at most 200 were asked for", reached)
+	}
+}
+
+func TestBenchScale(t *testing.T) {
+	t.Parallel()
+	report := measured(t, "scale", "--events", "1000", "--settled", "2500", "--pending", "1000", "--held-keys", "10", "--held-rows", "5", "--runs", "1")
+	wantRatio(t, report, "claim_ratio", "claim_large_ms", "claim_small_ms")
+	wantRatio(t, report, "held_ratio", "held_events_per_s", "plain_events_per_s")
+	wantRatio(t, report, "reader_ratio", "reader_events_per_s", "plain_events_per_s")
+	if report["settled"] != 2500.0 || report["held_keys"] != 10.0 {
+		t.Errorf("the report does not tell what was asked for: %v", report)
+	}
+}
+
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
