@@ -51,12 +51,12 @@ func TestNamedCommandsExist(t *testing.T) {
 			commands++
 			words := strings.Fields(found[1])[1:]
 			verbs := 0
-			for verbs < min(len(words), 2) && aVerb.MatchString(words[verbs]) {
+			for verbs < min(len(words), 3) && aVerb.MatchString(words[verbs]) {
 				verbs++
 			}
 			shown := help(words[:verbs])
-			if shown == "" && verbs == 2 {
-				shown = help(words[:1]) // the second was an argument
+			if shown == "" && verbs > 1 {
+				shown = help(words[:verbs-1]) // the last was an argument
 			}
 			if shown == "" {
 				t.Errorf("%s: %s: there is no such command", filepath.Base(page), found[1])
