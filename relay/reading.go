@@ -63,7 +63,7 @@ const (
 	keyReadLimit = 500
 	maxDueLimit  = 1 << 20
 	maxSlice     = 1 << 16
-	slowPass     = 10 * time.Millisecond // and fewer than slowRows found
+	slowPass     = 10 * time.Millisecond // and fewer than slowRows new
 	slowRows     = 100
 	fullEvery    = 10 * time.Second // at least
 	passedKeys   = 16               // read by key at once; more take longer than a full pass

@@ -151,11 +151,12 @@ func (s *scheduler) onFrontier(f *store.Frontier) {
 // paceWalk says when the next walk is due, and how much it takes of a lane.
 func (s *scheduler) paceWalk(result *readResult, fresh, more int) {
 	r := &s.reads
-	// Under a transaction that stays open the lanes' cursors stand still, and the
-	// index above them fills with what was settled and cannot be vacuumed: a full
-	// pass takes ever longer. It then gets a tenth of the time, and short passes
-	// between find what is new.
-	if !result.short && more == 0 && result.took > slowPass && len(result.walked.Refs) < slowRows {
+	// Under a transaction that stays open, or in the window of a database that does
+	// not tell, the lanes' cursors stand still. The index above them fills with what
+	// was settled and cannot be vacuumed, or, while a broker is silent, with rows
+	// that are known: a full pass takes ever longer. It then gets a tenth of the
+	// time, and short passes between find what is new.
+	if !result.short && more == 0 && result.took > slowPass && fresh < slowRows {
 		r.fullAt = now().Add(min(9*result.took, fullEvery))
 	}
 	if fresh > 0 {

@@ -158,6 +158,43 @@ func testPartialOutages[TX any](t *testing.T, h Harness[TX]) {
 		e.inOrder(true, all...)
 	})
 
+	// The lanes' cursors stand still meanwhile, so that every full pass shows them.
+	each(t, h, "rows that wait for a silent broker are not walked over all the time", func(e *env[TX]) {
+		const total, later = 600, 100
+		var all []waybill.Event
+		for n := range total {
+			all = append(all, event(fmt.Sprintf("k%d", n%50), n/50+1))
+		}
+		if !h.SerialWriters {
+			open := e.begin()
+			e.add(open, event("open", 1))
+			defer e.rollback(open)
+		}
+		e.append(all...)
+		silent := make(chan struct{})
+		e.broker.SetGate(func(context.Context, []waybill.Record) error {
+			<-silent
+			return nil
+		})
+		e.store.dawdle(15*time.Millisecond, "walk")
+		run := e.relay(func(c *relay.Config) { c.PublishTimeout = time.Hour })
+		e.until("rows that are known", func() bool { return run.Health().Stats.Rows == total })
+		before, took := e.store.walkedOver(), stopwatch()
+		for n := range later {
+			e.append(event("new", n+1))
+			e.pause(e.span(10*time.Second) / later)
+		}
+		span := took()
+		if n, most := e.store.walkedOver()-before, total*(2+int(span/(100*time.Millisecond))); n > most {
+			t.Errorf("%d rows were walked over in %v, want at most %d", n, span, most)
+		}
+		close(silent)
+		e.broker.SetGate(nil)
+		e.sent(topic, total+later)
+		e.settled()
+		e.inOrder(true, append(all, events("new", 1, later)...)...)
+	})
+
 	each(t, h, "a statement that never returns is given up", func(e *env[TX]) {
 		if h.Bubble == nil {
 			e.t.Skip("it takes half a minute")

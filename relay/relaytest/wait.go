@@ -27,6 +27,12 @@ func (e *env[TX]) until(what string, condition func() bool) {
 	}
 }
 
+// stopwatch returns a function that tells the time since.
+func stopwatch() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
+}
+
 func (e *env[TX]) pause(d time.Duration) { time.Sleep(d) }
 
 // sent waits for n records in a topic, and returns all event ids in order of acceptance.
@@ -161,11 +167,12 @@ var errAway = errors.New("the database is away")
 // moody is a store whose operations fail while a test wants them to.
 type moody struct {
 	store.Outbox
-	mu    sync.Mutex
-	fails map[string]bool
-	calls map[string]int
-	slow  map[string]time.Duration
-	stuck map[string]int
+	mu     sync.Mutex
+	fails  map[string]bool
+	calls  map[string]int
+	walked int // rows
+	slow   map[string]time.Duration
+	stuck  map[string]int
 }
 
 // away makes the named operations fail, or work again.
@@ -232,6 +239,12 @@ func (m *moody) linger(op string) {
 	}
 }
 
+func (m *moody) walkedOver() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.walked
+}
+
 func (m *moody) called(op string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,7 +260,11 @@ func (m *moody) Walk(ctx context.Context, request store.WalkRequest) (store.Walk
 		return store.WalkResult{}, ctx.Err()
 	}
 	defer m.linger("walk")
-	return m.Outbox.Walk(ctx, request)
+	result, err := m.Outbox.Walk(ctx, request)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.walked += len(result.Refs)
+	return result, err
 }
 
 func (m *moody) Load(ctx context.Context, ids []int64, maxBytes int) (store.FetchResult, error) {
