@@ -129,9 +129,9 @@ func TestEachFindingSaysSinceWhen(t *testing.T) {
 	w.write["edited"].Values = status("other")
 	w.read["behind"].Version = 1
 	report := w.run(nil)
-	want := map[string]time.Duration{"lost": 40, "stuck": 80, "edited": 40, "behind": 90}
+	want := map[string]int{"lost": 40, "stuck": 80, "edited": 40, "behind": 90}
 	for _, f := range report.Findings {
-		if f.Since == nil || !f.Since.Equal(ago(want[f.Key]*time.Minute)) {
+		if f.Since == nil || !f.Since.Equal(ago(time.Duration(want[f.Key])*time.Minute)) {
 			t.Errorf("%s %s: since %v, want %d minutes ago", f.Class, f.Key, f.Since, want[f.Key])
 		}
 	}
@@ -165,5 +165,36 @@ func TestAStoryIsToldInOrderOfTime(t *testing.T) {
 	want := "log: v1 SENT\nlog: a-1 sent\nread model: v1 status=\"s\"\nlog: v2 SENT\nconsumer: a-2 DEAD:\nlog: v3 PENDING\nlog: a-2 sent\nrow: v3 status=\"s\"\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTheTrendIsShownDayByDay(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", 1)
+	report := w.run(nil)
+	report.Trend = []Day{{"2026-02-28", map[Class]int{MissingEvent: 12, InFlight: 3}}, {"2026-03-01", map[Class]int{MissingEvent: 1}}}
+	want := "test: 0 differences, 0 in flight; 1 keys compared\n\nDay by day from 2026-02-28 to 2026-03-01:\n  MISSING_EVENT  12  1\n  IN_FLIGHT      3   0\n"
+	if got := report.Text(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got, want := report.Markdown(), "\n| 2026-02-28 | 12 | 0 | 0 | 0 | 3 | 0 |\n| 2026-03-01 | 1 | 0 | 0 | 0 | 0 | 0 |\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant in it\n%s", got, want)
+	}
+	report.Trend = []Day{{"2026-02-28", nil}, {"2026-03-01", nil}}
+	if got, want := report.Text(), "Nothing was found from 2026-02-28 to 2026-03-01.\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("got %s, want at its end %s", got, want)
+	}
+}
+
+func TestAReportRecallsWhatIsOnRecord(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", 2)
+	w.put("b", 2)
+	w.log["a"], w.log["b"] = w.log["a"][:1], w.log["b"][:1]
+	report := w.run(nil)
+	seen := testNow.Add(-24 * time.Hour)
+	report.Recall([]FindingRecord{{ID: "F-1", Class: MissingEvent, Side: WriteSide, Key: "b", FirstSeen: seen}, {ID: "F-2", Class: MismatchRead, Side: ReadSide, Key: "a"}})
+	if a, b := &report.Findings[0], &report.Findings[1]; a.ID != "" || a.FirstSeen != nil || b.ID != "F-1" || !b.FirstSeen.Equal(seen) {
+		t.Errorf("recalled %+v and %+v", a, b)
 	}
 }
