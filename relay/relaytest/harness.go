@@ -63,6 +63,10 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 	}
 }
 
+// RunShort runs the cases about order alone, for one more way to a database for
+// which [Run] is run.
+func RunShort[TX any](t *testing.T, h Harness[TX]) { testOrder(t, h) }
+
 // An env is one database, one broker, and the relays of one test.
 type env[TX any] struct {
 	t      *testing.T
