@@ -154,8 +154,21 @@ func (p *sheet) inbox(ctx context.Context, in groupsOf) {
 			p.unknownConsumer(group, "inbox %s cannot be read: %v", in.Name, err)
 			continue
 		}
-		p.group(in.Name, group, rowOf(consumed, group), held)
+		p.group(in.Name, group, rowOf(consumed, group), held, in.progressOf(ctx, group, held))
 	}
+}
+
+// progressOf returns the version up to which a group has settled the aggregate
+// of an event that waits; 0 also where that cannot be read.
+func (in groupsOf) progressOf(ctx context.Context, group string, held []store.Held) int64 {
+	if len(held) == 0 || held[0].State != store.HeldWaiting {
+		return 0
+	}
+	found, err := in.Reader.FindProgress(ctx, group, []store.Aggregate{store.AggregateOf(&held[0].Event)})
+	if err != nil || len(found) == 0 {
+		return 0
+	}
+	return found[0].Version
 }
 
 func rowOf(rows []store.Consumed, group string) *store.Consumed {
@@ -167,7 +180,7 @@ func rowOf(rows []store.Consumed, group string) *store.Consumed {
 	return nil
 }
 
-func (p *sheet) group(inbox, group string, consumed *store.Consumed, held []store.Held) {
+func (p *sheet) group(inbox, group string, consumed *store.Consumed, held []store.Held, settled int64) {
 	c := ConsumerTrace{EventID: p.id, Inbox: inbox, Group: group, State: NotSeen}
 	switch {
 	case consumed != nil:
@@ -175,7 +188,7 @@ func (p *sheet) group(inbox, group string, consumed *store.Consumed, held []stor
 		p.consumed(group, consumed)
 	case len(held) > 0:
 		c.State, c.Attempts, c.Error = string(held[0].State), held[0].Attempts, held[0].LastErr
-		p.held(group, &held[0])
+		p.held(group, &held[0], settled)
 	default:
 		p.known(group, "received?", "no: neither consumed nor held")
 		for _, question := range []string{"duplicated?", "applied?", "dead?"} {
@@ -207,7 +220,7 @@ func (p *sheet) consumed(group string, c *store.Consumed) {
 	p.known(group, "dead?", "no")
 }
 
-func (p *sheet) held(group string, h *store.Held) {
+func (p *sheet) held(group string, h *store.Held, settled int64) {
 	if p.trace.Type == "" {
 		p.identify(&h.Event)
 		p.trace.Topic, p.trace.Key = h.Topic, h.Key
@@ -225,7 +238,7 @@ func (p *sheet) held(group string, h *store.Held) {
 	case store.HeldRetry:
 		p.known(group, "dead?", "no: RETRY after %s, next in %s%s", attempts(h.Attempts), round(max(h.RetryIn, 0)), failure)
 	case store.HeldWaiting:
-		p.known(group, "dead?", "no: WAITING for a lower version of its aggregate, since %s", stamp(h.HeldAt))
+		p.known(group, "dead?", "no: WAITING for version %d of its aggregate, since %s", settled+1, stamp(h.HeldAt))
 	default:
 		p.known(group, "dead?", "no: %s behind an earlier event of its key, since %s", h.State, stamp(h.HeldAt))
 	}

@@ -86,7 +86,7 @@ func TestTraceAnswers(t *testing.T) {
 			d.hold("inventory", "e1", store.HeldRetry, 1, "locked")
 		}, []string{"inventory|dead? no: RETRY after 1 attempt, next in 5s: locked\n"}},
 		{"waits for a version", func(d *desk) { d.hold("inventory", "e1", store.HeldWaiting, 0, "") }, []string{
-			"|in the outbox? no: cleaned up", "|captured? unknown, because the outbox has no such event\n", "inventory|dead? no: WAITING for a lower version",
+			"|in the outbox? no: cleaned up", "|captured? unknown, because the outbox has no such event\n", "inventory|dead? no: WAITING for version 1 of its aggregate",
 		}},
 		{"two groups", func(d *desk) { d.applied("inventory", "e1"); d.hold("points", "e1", store.HeldBlocked, 0, "") }, []string{
 			"sent; applied by inventory, blocked by points\n", "points|dead? no: BLOCKED behind an earlier event",

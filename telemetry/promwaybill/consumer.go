@@ -22,6 +22,7 @@ type Consumer struct {
 	held, oldestHeld                *prometheus.GaugeVec
 	paused, partitions              *prometheus.GaugeVec
 	lost, troubles, positionsStored *prometheus.CounterVec
+	gaps                            *prometheus.CounterVec
 	age                             *prometheus.HistogramVec
 }
 
@@ -33,11 +34,12 @@ func NewConsumer(group string, config *Config) *Consumer {
 	}
 	c.handled = c.counter("handled_total", "Runs of the handler, by result: ok, error, panic, timeout. The success rate is ok / all.", "topic", "result")
 	c.took = c.histogram("handler_seconds", "Time of one run of the handler.", "topic")
-	c.applied = c.counter("settled_total", "Events settled for the first time, by outcome.", "topic", "outcome")
+	c.applied = c.counter("settled_total", "Events settled for the first time, by outcome: APPLIED, STALE, SKIPPED.", "topic", "outcome")
 	c.duplicates = c.counter("duplicates_total", "Events that came again and were absorbed.", "topic")
 	c.setAside = c.counter("held_total", "Events set aside, or failed again, by the state they are in then.", "topic", "state")
 	c.dead = c.counter("dead_letters_total", "Events that died here.", "topic")
 	c.outOfOrder = c.counter("out_of_order_total", "Events that came after a higher version of their aggregate.", "topic")
+	c.gaps = c.counter("gaps_total", "Gaps in the versions of an aggregate that were older than the deadline; each is counted once by each process.", "topic")
 	c.conflicts = c.counter("conflicts_total", "Transactions that died and were done again.")
 	c.batches = c.histogram("batch_seconds", "Time of one committed transaction.")
 	c.events = c.counter("batch_events_total", "Events in committed transactions.")
@@ -119,6 +121,10 @@ func (c *Consumer) Events(next inbox.Events) inbox.Events {
 			c.partitions.WithLabelValues().Set(float64(len(i.Partitions)))
 			c.lost.WithLabelValues().Add(float64(len(i.Lost)))
 			tell(next.Readers, i)
+		},
+		Gap: func(i inbox.GapInfo) {
+			c.gaps.WithLabelValues(c.topics.label(i.Gap.Topic)).Inc()
+			tell(next.Gap, i)
 		},
 		Trouble: func(i inbox.TroubleInfo) {
 			c.troubles.WithLabelValues(i.Source).Inc()

@@ -13,6 +13,7 @@ import (
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker/membroker"
 	"github.com/waybillhq/waybill/inbox"
+	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/test/lab"
 )
@@ -24,6 +25,10 @@ type scene[TX any] struct {
 	broker  *membroker.Broker
 	handler inbox.Handler[TX] // after the effect; may be nil
 	dups    atomic.Int64
+	gaps    atomic.Int64
+
+	schedule []time.Duration // nil: two short pauses
+	deadline time.Duration   // of gaps
 }
 
 const group = "cases"
@@ -129,6 +134,82 @@ func cases[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 		lab.Until(s.t, patience, "nothing held", func() bool { return s.held() == (store.HeldCounts{}) })
 	})
 
+	run("a version that comes too early waits for the one before", func(s *scene[TX]) {
+		s.start()
+		s.publish("k", 1, 1)
+		s.publish("k", 3, 4)
+		s.publish("j", 1, 2)
+		lab.Until(s.t, patience, "two WAITING", func() bool { return s.held() == (store.HeldCounts{Waiting: 2}) })
+		s.publish("k", 2, 2)
+		s.publish("k", 5, 5)
+		s.effects(7)
+		s.inOrder("k", 1, 5)
+		s.inOrder("j", 1, 2)
+		lab.Until(s.t, patience, "nothing held", func() bool { return s.held() == (store.HeldCounts{}) })
+		s.publish("k", 2, 3) // again, and stale by now
+		lab.Until(s.t, patience, "two duplicates", func() bool { return s.dups.Load() == 2 })
+		s.inOrder("k", 1, 5)
+	})
+
+	run("the missing version fails before it succeeds", func(s *scene[TX]) {
+		var fails, failed atomic.Bool
+		fails.Store(true)
+		s.handler = func(_ context.Context, _ TX, e waybill.Event) error {
+			if e.ID == "k/2" && fails.Load() {
+				failed.Store(true)
+				return inbox.RetryAfter(20*time.Millisecond, errBoom)
+			}
+			return nil
+		}
+		s.schedule = slices.Repeat([]time.Duration{20 * time.Millisecond}, 1000)
+		s.start()
+		s.publish("k", 1, 1)
+		s.publish("k", 3, 3)
+		lab.Until(s.t, patience, "one WAITING", func() bool { return s.held().Waiting == 1 })
+		s.publish("k", 2, 2)
+		lab.Until(s.t, patience, "the failure", failed.Load)
+		s.publish("k", 4, 4)
+		fails.Store(false)
+		s.effects(4)
+		s.inOrder("k", 1, 4)
+		lab.Until(s.t, patience, "nothing held", func() bool { return s.held() == (store.HeldCounts{}) })
+	})
+
+	run("a version that never comes is given up by a person", func(s *scene[TX]) {
+		s.deadline = 50 * time.Millisecond
+		s.start()
+		s.publish("k", 1, 1)
+		s.publish("k", 4, 6)
+		lab.Until(s.t, patience, "the alarm", func() bool { return s.gaps.Load() == 1 })
+		verbs := ops.NewHeld(s.bench.st)
+		action := store.Action{Actor: "anna", Reason: "they were never written"}
+		// The first is left out, and what waited for it follows.
+		results, err := verbs.Skip(s.t.Context(), action, group, "k/4")
+		if err != nil || results[0].Outcome != store.OutcomeSkipped {
+			s.t.Fatalf("skip: %v, %v", results, err)
+		}
+		s.effects(3)
+		s.publish("k", 8, 8)
+		lab.Until(s.t, patience, "one WAITING", func() bool { return s.held() == (store.HeldCounts{Waiting: 1}) })
+		results, err = verbs.Release(s.t.Context(), action, group, "k/8")
+		if err != nil || results[0].Outcome != store.OutcomeReleased {
+			s.t.Fatalf("release: %v, %v", results, err)
+		}
+		s.effects(4)
+		if ids := s.rows(); !slices.Equal(ids, []string{"k/1", "k/5", "k/6", "k/8"}) {
+			s.t.Errorf("effects %v", ids)
+		}
+		// What comes after all is stale.
+		s.publish("k", 2, 2)
+		lab.Until(s.t, patience, "STALE", func() bool {
+			consumed, err := s.bench.st.FindConsumed(s.t.Context(), "k/2")
+			return err == nil && len(consumed) == 1 && consumed[0].Outcome == store.Stale
+		})
+		if ids := s.rows(); len(ids) != 4 {
+			s.t.Errorf("a stale event had an effect: %v", ids)
+		}
+	})
+
 	// A second reader of the same partitions, whose session the broker has ended,
 	// handles what the first one handles too.
 	run("two readers of one key make one effect and one hold", func(s *scene[TX]) {
@@ -164,6 +245,9 @@ func cases[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 // start runs a consumer until the test ends.
 func (s *scene[TX]) start() {
 	s.t.Helper()
+	if s.schedule == nil {
+		s.schedule = []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
+	}
 	p, err := inbox.New(s.bench.st, s.broker.Connect(), func(ctx context.Context, tx TX, e waybill.Event) error {
 		if err := s.bench.effect(ctx, tx, &e); err != nil {
 			return err
@@ -174,8 +258,10 @@ func (s *scene[TX]) start() {
 		return s.handler(ctx, tx, e)
 	}, &inbox.Config{
 		Group: group, Topics: []string{topic}, PollWait: 20 * time.Millisecond, SweepEvery: 50 * time.Millisecond, PauseAfter: -1,
-		Schedule: []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
-		Events: inbox.Events{Duplicate: func(inbox.DuplicateInfo) { s.dups.Add(1) }},
+		Schedule: s.schedule, GapDeadline: s.deadline, Logger: slog.New(slog.DiscardHandler),
+		Events: inbox.Events{
+			Duplicate: func(inbox.DuplicateInfo) { s.dups.Add(1) }, Gap: func(inbox.GapInfo) { s.gaps.Add(1) },
+		},
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/broker/kafka"
 	"github.com/waybillhq/waybill/broker/membroker"
 	"github.com/waybillhq/waybill/broker/natsjs"
 	"github.com/waybillhq/waybill/inbox"
@@ -29,18 +30,30 @@ const (
 
 var errBoom = errors.New("boom")
 
-func TestConsumersOverSQLite(t *testing.T)   { chaos(t, sqliteBench); cases(t, sqliteBench) }
-func TestConsumersOverPostgres(t *testing.T) { chaos(t, postgresBench); cases(t, postgresBench) }
+func TestConsumersOverSQLite(t *testing.T) {
+	chaos(t, sqliteBench)
+	cases(t, sqliteBench)
+	overKafka(t, sqliteBench)
+}
+
+func TestConsumersOverPostgres(t *testing.T) {
+	chaos(t, postgresBench)
+	cases(t, postgresBench)
+	overKafka(t, postgresBench)
+}
+
 func TestConsumersOverMySQL(t *testing.T) {
 	open := func(t *testing.T) bench[*sql.Tx] { return mysqlBench(t, testenv.MySQL9(t)) }
 	chaos(t, open)
 	cases(t, open)
+	overKafka(t, open)
 }
 
 func TestConsumersOverMariaDB(t *testing.T) {
 	open := func(t *testing.T) bench[*sql.Tx] { return mysqlBench(t, testenv.MariaDB10(t)) }
 	chaos(t, open)
 	cases(t, open)
+	overKafka(t, open)
 }
 
 // chaos has consumers work through failures of every kind.
@@ -64,6 +77,21 @@ func chaos[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 	})
 }
 
+// overKafka is chaos over the broker that most use: one is enough for the side
+// of the broker, but each database has ways of its own to die.
+func overKafka[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
+	t.Run("Kafka", func(t *testing.T) {
+		t.Parallel()
+		k, err := kafka.Open(t.Context(), &kafka.Config{Brokers: []string{testenv.Kafka4(t)}, Replicas: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = k.Close() }()
+		name := "consume-" + waybill.NewID()
+		consumeTopic(t, open(t), name, name, k, k, func() {})
+	})
+}
+
 type server interface {
 	broker.TopicAdmin
 	broker.Publisher
@@ -72,6 +100,10 @@ type server interface {
 // consume has two consumers work through all events, of which some fail in one
 // of several ways, while a third comes and goes.
 func consume[TX any](t *testing.T, b bench[TX], group string, admin server, sub broker.Subscriber, disturb func()) {
+	consumeTopic(t, b, topic, group, admin, sub, disturb)
+}
+
+func consumeTopic[TX any](t *testing.T, b bench[TX], topic, group string, admin server, sub broker.Subscriber, disturb func()) {
 	if err := admin.EnsureTopics(t.Context(), []broker.TopicSpec{{Name: topic, Partitions: 4}}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,14 +156,14 @@ func consume[TX any](t *testing.T, b bench[TX], group string, admin server, sub 
 		if version%4 == 0 {
 			third = start()
 		}
-		publish(t, admin, group, version)
+		publish(t, admin, topic, group, version)
 		disturb()
 		third()
 	}
 	check(t, b, group)
 }
 
-func publish(t *testing.T, p broker.Publisher, group string, version int64) {
+func publish(t *testing.T, p broker.Publisher, topic, group string, version int64) {
 	t.Helper()
 	var records []waybill.Record
 	for k := range keys {
