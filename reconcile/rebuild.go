@@ -41,8 +41,9 @@ type RebuildConfig struct {
 	// See [Engine.Rebuild].
 	Shadow bool
 	// Fold is the consumer's own handler, and makes a row of all events of its key
-	// in order of version; an inbox.Handler over database/sql will do. It is
-	// required for events that hold changes.
+	// in order of version; an inbox.Handler over database/sql will do, and of one
+	// over pgx what OverSQL of store/postgres makes of it. It is required for events
+	// that hold changes.
 	Fold func(ctx context.Context, tx store.SQLTx, event waybill.Event) error
 }
 
