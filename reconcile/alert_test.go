@@ -61,6 +61,9 @@ func (p *pigeonhole) Claim(_ context.Context, _, name string, _ time.Duration) (
 }
 
 func (p *pigeonhole) Settle(_ context.Context, _, name string, told Told) error {
+	if told.Since.IsZero() {
+		return errors.New("since is missing")
+	}
 	p.told[name] = told
 	return nil
 }
@@ -245,27 +248,27 @@ func TestWhatIsDue(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		s    Standing
-		want Mode
+		want string
 	}{
-		{"at first", Standing{}, ModeWindow},
-		{"then all keys", Standing{LastDone: started(0, RunDone)}, ModeWeekly},
+		{"at first", Standing{}, "window weekly"},
+		{"then all keys", Standing{LastDone: started(0, RunDone)}, "weekly"},
 		{"nothing", Standing{LastDone: started(time.Minute, RunDone), LastSweep: started(day, RunDone)}, ""},
-		{"the next window", Standing{LastDone: started(5*time.Minute, RunDone), LastSweep: started(day, RunDone)}, ModeWindow},
+		{"the next window", Standing{LastDone: started(5*time.Minute, RunDone), LastSweep: started(day, RunDone)}, "window"},
 		{"which has failed just now", Standing{LastDone: started(5*time.Minute, RunDone), LastSweep: started(day, RunDone), LastRun: started(time.Minute, RunFailed)}, ""},
-		{"which has failed a while ago", Standing{LastDone: started(15*time.Minute, RunDone), LastSweep: started(day, RunDone), LastRun: started(5*time.Minute, RunFailed)}, ModeWindow},
-		{"a sweep to go on with", Standing{LastDone: started(time.Minute, RunDone), LastSweep: started(day, RunDone), Sweeping: started(time.Hour, RunRunning)}, ModeWeekly},
-		{"a window before that", Standing{LastDone: started(5*time.Minute, RunDone), Sweeping: started(time.Hour, RunRunning)}, ModeWindow},
-		{"the next week", Standing{LastDone: started(time.Minute, RunDone), LastSweep: started(7*day, RunDone)}, ModeWeekly},
-		{"another definition", Standing{LastDone: started(time.Minute, RunDone), LastSweep: other}, ModeWeekly},
+		{"which has failed a while ago", Standing{LastDone: started(15*time.Minute, RunDone), LastSweep: started(day, RunDone), LastRun: started(5*time.Minute, RunFailed)}, "window"},
+		{"a sweep to go on with", Standing{LastDone: started(time.Minute, RunDone), LastSweep: started(day, RunDone), Sweeping: started(time.Hour, RunRunning)}, "weekly"},
+		{"a window before that", Standing{LastDone: started(5*time.Minute, RunDone), Sweeping: started(time.Hour, RunRunning)}, "window weekly"},
+		{"the next week", Standing{LastDone: started(time.Minute, RunDone), LastSweep: started(7*day, RunDone)}, "weekly"},
+		{"another definition", Standing{LastDone: started(time.Minute, RunDone), LastSweep: other}, "weekly"},
 	} {
 		c.s.Now = testNow
-		if got := check.Due(&c.s); got != c.want {
+		if got := strings.Trim(fmt.Sprint(check.Due(&c.s)), "[]"); got != c.want {
 			t.Errorf("%s: %q is due, want %q", c.name, got, c.want)
 		}
 	}
 	timeless := *check
 	timeless.Write = &Table{Table: "w", Version: "v"}
-	if got := timeless.Due(&Standing{Now: testNow}); got != ModeWeekly {
+	if got := timeless.Due(&Standing{Now: testNow}); !slices.Equal(got, []Mode{ModeWeekly}) {
 		t.Errorf("where no arm has a time %q is due", got)
 	}
 }

@@ -124,7 +124,11 @@ func (a *Alerter) tell(ctx context.Context, target, name string, c *Condition, b
 	if err := a.targets[target].Notify(ctx, alert); err != nil {
 		return err
 	}
-	return a.records.Settle(ctx, a.check.Name, name, Told{Firing: c.Firing, Since: c.Since, At: now})
+	since := c.Since
+	if since.IsZero() { // it is over
+		since = now
+	}
+	return a.records.Settle(ctx, a.check.Name, name, Told{Firing: c.Firing, Since: since, At: now})
 }
 
 func (a *Alerter) sample(ctx context.Context, alert *Alert, class Class, before Told) error {

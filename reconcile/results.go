@@ -149,9 +149,6 @@ type FindingRecord struct {
 	StoredKey  string          `json:"-"`
 }
 
-// open reports whether the finding counts for alerts.
-func (f *FindingRecord) open() bool { return f.State == FindingOpen }
-
 // FindingFilter says which findings are meant; zero fields mean all.
 type FindingFilter struct {
 	Check  string

@@ -116,7 +116,6 @@ type pass struct {
 	past   *Past
 	offset time.Duration // of the results' database before this clock
 	seq    int
-	report *Report // of what is recorded
 	found  map[string]bool
 }
 

@@ -59,18 +59,19 @@ func (s *Schedule) validate(refuse func(format string, args ...interface{})) {
 // take as long as the rest until the next one, and one more may fail.
 func (s *Schedule) overdueAfter() time.Duration { return 3 * s.Every }
 
-// Due says which mode a check is to be run in now; "" for none. A sweep is done
-// in stretches between runs of recent changes, which go first.
-func (c *Check) Due(s *Standing) Mode {
-	switch {
-	case c.windowed() && (s.LastDone == nil || s.Now.Sub(s.LastDone.StartedAt) >= c.Schedule.Every) && !lately(s.LastRun, s.Now, c.Schedule.Every):
-		return ModeWindow
-	case s.Sweeping != nil && s.Sweeping.Definition == c.Definition():
-		return ModeWeekly
-	case s.LastSweep == nil || s.LastSweep.Definition != c.Definition() || s.Now.Sub(s.LastSweep.StartedAt) >= c.Schedule.SweepEvery:
-		return ModeWeekly
+// Due says in which modes a check is to be run now, the most urgent first. A
+// sweep is done in stretches between runs of recent changes.
+func (c *Check) Due(s *Standing) (due []Mode) {
+	every := c.Schedule.Every
+	if c.windowed() && (s.LastDone == nil || s.Now.Sub(s.LastDone.StartedAt) >= every) && !lately(s.LastRun, s.Now, every) {
+		due = append(due, ModeWindow)
 	}
-	return ""
+	definition := c.Definition()
+	sweeping := s.Sweeping != nil && s.Sweeping.Definition == definition
+	if sweeping || s.LastSweep == nil || s.LastSweep.Definition != definition || s.Now.Sub(s.LastSweep.StartedAt) >= c.Schedule.SweepEvery {
+		due = append(due, ModeWeekly)
+	}
+	return due
 }
 
 // lately reports whether a run has just failed: the next one is not due at once.

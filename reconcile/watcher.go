@@ -22,6 +22,7 @@ type Watcher struct {
 	prune   func(context.Context) error
 	events  WatchEvents
 	pruned  time.Time
+	last    Mode
 }
 
 // NewWatcher makes a watcher. The runner's results and the ledger are the same
@@ -64,7 +65,14 @@ func (w *Watcher) look(ctx context.Context) (worked bool) {
 		w.failed(ctx, "results", err)
 		return false
 	}
-	if mode := check.Due(standing); mode != "" && standing.Running == "" {
+	if due := check.Due(standing); len(due) > 0 && standing.Running == "" {
+		// Runs of recent changes that take longer than their interval leave room for
+		// the sweep all the same.
+		mode := due[0]
+		if len(due) > 1 && mode == w.last {
+			mode = due[1]
+		}
+		w.last = mode
 		report, err := w.runner.Run(ctx, Scope{Mode: mode})
 		switch {
 		case errors.Is(err, ErrRunning): // the other one was faster

@@ -118,7 +118,7 @@ func (t *tables) moment(ctx context.Context, q queryer, arm timedArm, since time
 	s.add("SELECT %s FROM %s WHERE %s IS NOT NULL LIMIT 1", name, d.table(arm.table), name)
 	err = scan(ctx, q, s, func(types []column, values []any) error {
 		some = true
-		kind, text := types[0].kind(), ""
+		kind, text := types[0].kind(), textAt(values, 0)
 		switch x := values[0].(type) {
 		case time.Time:
 			if d != SQLite {
@@ -128,12 +128,13 @@ func (t *tables) moment(ctx context.Context, q queryer, arm timedArm, since time
 			text = x.String()
 		case int64:
 			kind, text = KindNumber, strconv.FormatInt(x, 10)
-		default:
-			text = textAt(values, 0)
 		}
+		_, notDigits := strconv.ParseInt(text, 10, 64)
 		switch {
 		case kind == KindNumber:
 			from = epoch(text, since)
+		case kind != KindTime && notDigits == nil:
+			from = strconv.FormatInt(epoch(text, since), 10)
 		case d == SQLite || kind != KindTime:
 			from = since.UTC().AddDate(0, 0, -1).Format(time.DateOnly)
 		default:

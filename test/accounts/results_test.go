@@ -224,7 +224,7 @@ func TestOneRunOfACheckAtATime(t *testing.T) {
 
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(90 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
