@@ -61,7 +61,7 @@ func pooled(t *testing.T, mode string) storetest.Harness[pgx.Tx] {
 		return dsn
 	}
 	return storetest.Harness[pgx.Tx]{Open: func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
-		dsn := ""
+		var dsn string
 		if options.Bare || options.Names != (store.Names{}) {
 			dsn = freshDatabase(t)
 		} else {
