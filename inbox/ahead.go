@@ -241,6 +241,7 @@ func (b *batch[TX]) finishCalls(items []*item) error {
 			it.run = nil
 			return errTaken
 		}
+		fault.Point("inbox.effect_done")
 		b.news = append(b.news, func() {
 			run.answer = nil
 			b.p.calls.end(answer.EffectRef)

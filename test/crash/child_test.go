@@ -113,6 +113,7 @@ func serve[TX any](ctx context.Context, out relay.Store, in store.Consumer[TX], 
 	}, &inbox.Config{
 		Group: group, Topics: []string{topic}, BatchSize: 20, ReaderTTL: leaseTTL, Logger: log,
 		Schedule: []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}, SweepEvery: 100 * time.Millisecond,
+		Effects: effects(),
 	})
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ type world struct {
 	db       *sql.DB
 	writer   *outbox.Writer[store.SQLTx]
 	nats     *natsjs.Embedded
+	env      []string // of processes, beside what every one has
 	versions map[string]int
 	appended []waybill.Event
 }
@@ -200,6 +201,7 @@ func (w *world) start(role, point string) *process {
 	p := &process{t: w.t, role: role, flag: filepath.Join(w.t.TempDir(), "stopped"), output: &lab.Output{}, done: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(os.Environ(), envRole+"="+role, envStore+"="+w.kind, envDSN+"="+w.dsn, envNATS+"="+w.nats.ClientURL())
+	p.cmd.Env = append(p.cmd.Env, w.env...)
 	if point != "" {
 		p.cmd.Env = append(p.cmd.Env, fault.EnvPoint+"="+point, fault.EnvFile+"="+p.flag)
 	}
