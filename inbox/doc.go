@@ -11,8 +11,9 @@
 // broker learns of progress only after the commit. Effects outside of that
 // transaction, such as a call to another service, have no such protection.
 //
-// Several events share one transaction, each between a savepoint and its
-// release. A handler that fails undoes its own event alone.
+// Many events share one transaction, and several transactions work at once on
+// the keys of one partition. A handler that fails undoes its own event alone; to
+// that end those before it may run again.
 //
 // # Failures
 //
@@ -40,6 +41,12 @@
 // judges data before the handler sees it.
 //
 // # Order
+//
+// A [Gate] lets the versions of an aggregate through one after the other: what
+// comes too late is settled as STALE and not handled, what comes too early is held
+// WAITING until the gap is filled, by the broker, by [Config.OnGap] or by a
+// person. [Events.Gap] tells of gaps that stay. A group that begins in the middle
+// of a topic sets [Config.Baseline] or [Config.Snapshot].
 //
 // Events of one topic and key are handled in the order of their partition. Held
 // events of one key are released in that order, except that events of one
