@@ -318,10 +318,45 @@ func (r *run) gather(ctx context.Context, whole Range) ([]Facts, RowCounts, erro
 		size.Log += int64(len(joined.Log))
 		found = append(found, Facts{Key: joined.Key, Write: joined.Write, Log: joined.Log, Read: joined.Read})
 	}
-	if !r.rules.HasRead || !r.rules.HasLog {
-		return found, size, nil
+	if r.rules.HasRead && r.rules.HasLog {
+		if err := r.lookAgain(ctx, whole, found); err != nil {
+			return nil, size, err
+		}
 	}
-	return found, size, r.lookAgain(ctx, whole, found)
+	found, err = r.unearth(ctx, found)
+	return found, size, err
+}
+
+// unearth adds archived events to the keys that seem to differ without them. The
+// archive is read last: what is archived meanwhile is in both.
+func (r *run) unearth(ctx context.Context, found []Facts) ([]Facts, error) {
+	if r.bases == nil || r.check.Log == nil || r.check.Log.Outbox == nil || !r.check.Log.Outbox.Archive {
+		return found, nil
+	}
+	r.now()
+	var keys []Key
+	for i := range found {
+		for _, v := range judged(&found[i], &r.rules) {
+			if v != nil && v.Class != InFlight {
+				keys = append(keys, found[i].Key)
+				break
+			}
+		}
+	}
+	for some := range slices.Chunk(keys, amongKeys) {
+		archived, err := r.bases.archive().events(ctx, Range{among: some})
+		if err != nil {
+			return nil, fmt.Errorf("archive: %w", err)
+		}
+		found = withArchived(found, archived)
+	}
+	return found, nil
+}
+
+// judged returns the verdicts of both sides.
+func judged(f *Facts, r *Rules) [2]*Verdict {
+	write, read := Judge(f, r)
+	return [2]*Verdict{write, read}
 }
 
 // lookAgain adds to the keys whose read side has a verdict what may take it

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -377,5 +378,52 @@ func TestCheckIsRefusedWithAllThatIsWrong(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
+	}
+}
+
+// TestSlowDeliveryIsNoFinding has ten events a second for five minutes, each
+// applied after two seconds, and compares once a second.
+func TestSlowDeliveryIsNoFinding(t *testing.T) {
+	w := newWorld(t)
+	const keys, events = 25, 3000
+	for i := range events {
+		key, version, at := fmt.Sprintf("k%d", i%keys), int64(i/keys+1), time.Duration(i)*100*time.Millisecond
+		w.script = append(w.script, step{at, func() {
+			e := event(version, fmt.Sprint(i), StatePending)
+			e.ID, e.CreatedAt = fmt.Sprintf("%s-%d", key, version), w.at
+			w.write[key] = row(version, fmt.Sprint(i))
+			w.log[key] = append(w.log[key], e)
+		}}, step{at + time.Second, func() { w.log[key][version-1].State = StateSent }},
+			step{at + 2*time.Second, func() { w.read[key] = row(version, fmt.Sprint(i)) }})
+	}
+	slices.SortStableFunc(w.script, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	inFlight := 0
+	for second := range 300 {
+		report := w.run(func(c *Check) { c.ChunkRows, c.Exemption, c.Deadline = 7, 5*time.Second, 5*time.Second })
+		if report.Differences+report.Unverified+report.Healed > 0 {
+			t.Fatalf("second %d:\n%s", second, report.Text())
+		}
+		inFlight += report.InFlight
+		if err := w.Wait(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if inFlight < 300 {
+		t.Errorf("only %d were ever on their way: there was nothing to be mistaken about", inFlight)
+	}
+	if got := w.at.Sub(testNow); got != 300*time.Second {
+		t.Errorf("the runs took %s of their own", got-300*time.Second)
+	}
+}
+
+func TestARunRestsAsItsDutyAsks(t *testing.T) {
+	w := newWorld(t)
+	for i := range 9 {
+		w.put(fmt.Sprintf("k%d", i), 1)
+	}
+	w.afterSnapshot = func() { w.at = w.at.Add(time.Second) }
+	w.run(func(c *Check) { c.Duty = 0.25 })
+	if got := w.at.Sub(testNow); got != 3*time.Second+2*3*time.Second {
+		t.Errorf("three ranges of a second each took %s, want 9 s: three seconds of rest between two", got)
 	}
 }

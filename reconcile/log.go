@@ -21,8 +21,12 @@ const (
 // type. A key of one part is the aggregate id, one of two parts the tenant and
 // the aggregate id. Columns are compared with members of the payload.
 type Outbox struct {
-	AggregateType string      `yaml:"aggregate_type"`
-	Names         store.Names `yaml:"-"` // of the tables, where not the usual ones
+	AggregateType string `yaml:"aggregate_type"`
+	// Archive counts the events that a cleanup archived, too: of a key that
+	// seems to differ, the archive is read after the log.
+	Archive bool `yaml:"archive"`
+
+	Names store.Names `yaml:"-"` // of the tables, where not the usual ones
 }
 
 // fill sets what the check has left open.

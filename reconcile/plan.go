@@ -27,8 +27,15 @@ func (t *tables) plans(ctx context.Context) (found []sorted, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: explain: %w", a.name, err)
 		}
-		if rows > int64(fewRows*t.check.ChunkRows) {
-			found = append(found, sorted{a, rows})
+		enough := fewRows * t.check.ChunkRows
+		if rows < 0 || rows > int64(enough) { // as far as the planner knows
+			counted, err := t.atLeast(ctx, a, enough+1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: count: %w", a.name, err)
+			}
+			if counted > int64(enough) {
+				found = append(found, sorted{a, max(rows, counted)})
+			}
 		}
 	}
 	return found, nil
@@ -42,8 +49,8 @@ func (t *tables) unordered(ctx context.Context) (lines []string, err error) {
 	return lines, err
 }
 
-// sorts returns about how many rows are sorted to read a range in order; 0 where
-// an index gives the order.
+// sorts returns about how many rows are sorted to read a range in order: 0 where
+// an index gives the order, -1 where it is not known how many.
 func (t *tables) sorts(ctx context.Context, a arm) (rows int64, err error) {
 	ctx, cancel := t.limit(ctx)
 	defer cancel()
@@ -71,9 +78,6 @@ func (t *tables) sorts(ctx context.Context, a arm) (rows int64, err error) {
 			return nil
 		})
 	})
-	if err == nil && rows < 0 {
-		return t.atLeast(ctx, a)
-	}
 	return rows, err
 }
 
@@ -152,10 +156,16 @@ func sortsMySQL(names, row []string) int64 {
 	return rows
 }
 
-// atLeast counts the rows of a table of SQLite as far as it matters.
-func (t *tables) atLeast(ctx context.Context, a arm) (rows int64, err error) {
-	enough := fewRows*t.check.ChunkRows + 1
-	s := (&statement{dialect: a.database.Dialect}).add("SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d)", a.database.Dialect.table(a.table), enough)
+// atLeast counts the rows of an arm as far as it matters.
+func (t *tables) atLeast(ctx context.Context, a arm, enough int) (rows int64, err error) {
+	ctx, cancel := t.limit(ctx)
+	defer cancel()
+	s := &statement{dialect: a.database.Dialect}
+	k := s.dialect.keys(a.table, t.kinds)
+	s.add("SELECT COUNT(*) FROM (SELECT 1 AS one FROM %s", s.dialect.table(a.table))
+	k.where(s, Range{})
+	filter(s, a.table)
+	s.add(" LIMIT %d) AS counted", enough)
 	err = scan(ctx, a.database.DB, s, func(_ []column, got []any) error {
 		rows, err = versionOf(got[0])
 		return err

@@ -63,6 +63,14 @@ func TestARebuildReadsTheArchive(t *testing.T) {
 			if err := d.DB.QueryRowContext(t.Context(), "SELECT SUM(balance) FROM balance").Scan(&balance); err != nil || balance != 60 {
 				t.Errorf("the balances are %d, want 30 each, %v", balance, err)
 			}
+			// A comparison takes it for a part of the log, if it is told to.
+			for archive, want := range map[bool]string{false: "MISMATCH_READ gone\n", true: ""} {
+				check.Log.Outbox.Archive = archive
+				if report := run(t, check, d, d); listed(report) != want {
+					t.Errorf("archive %t: got\n%s\nwant %q", archive, report.Text(), want)
+				}
+			}
+			check.Log.Outbox.Archive = false
 			// A fold sees the archived events before the others, whole.
 			seen := ""
 			r := rebuild(reconcile.RebuildConfig{Archive: true, Keys: [][]string{{"half"}}, Fold: func(ctx context.Context, tx store.SQLTx, e waybill.Event) error {
