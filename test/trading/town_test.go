@@ -50,6 +50,7 @@ type town struct {
 	coupons    chain.CouponService
 	couponsURL string
 	mischief   []*mischief
+	ofShop     int // effects that the events of the shop must have
 }
 
 // side is a database as either kind of store has it.

@@ -13,14 +13,20 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// wanted is how many effects the committed events must have, in all groups.
-func (w *town) wanted() int {
+// effects is how many effects the events of the shop must have, in all groups.
+func (w *town) effects() (n int) {
 	w.t.Helper()
-	n := 0
 	for _, facts := range byOrder(w.facts(w.shopDB)) {
 		n += len(groups) * len(healthy(facts))
 	}
-	return n + len(w.facts(w.back)) // which the ledger alone reads
+	return n
+}
+
+// wanted is how many there must be with those of the fulfilments told so far,
+// which the ledger alone reads.
+func (w *town) wanted() int {
+	w.t.Helper()
+	return w.ofShop + number(w.t, w.back, `SELECT COUNT(*) FROM outbox_event`)
 }
 
 // consumed is how many there are.
