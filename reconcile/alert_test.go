@@ -56,8 +56,8 @@ func (p *pigeonhole) Decide(context.Context, string, Decision) (*FindingRecord, 
 
 func (p *pigeonhole) Told(context.Context, string) (map[string]Told, error) { return p.told, nil }
 
-func (p *pigeonhole) Claim(_ context.Context, _, name string, _ time.Duration) (bool, error) {
-	return !p.claimed[name], nil
+func (p *pigeonhole) Claim(_ context.Context, _, name string, before Told, _ time.Duration) (bool, error) {
+	return !p.claimed[name] && p.told[name] == before, nil
 }
 
 func (p *pigeonhole) Settle(_ context.Context, _, name string, told Told) error {

@@ -14,8 +14,9 @@ import (
 type AlertBook interface {
 	// Told returns what was told of a check, by name.
 	Told(ctx context.Context, check string) (map[string]Told, error)
-	// Claim gives the right to tell, for a time; false: somebody else has it.
-	Claim(ctx context.Context, check, name string, d time.Duration) (bool, error)
+	// Claim gives the right to tell, for a time; false: somebody else has it, or
+	// has told it since before was read.
+	Claim(ctx context.Context, check, name string, before Told, d time.Duration) (bool, error)
 	// Settle ends a claim by what was told.
 	Settle(ctx context.Context, check, name string, told Told) error
 }
@@ -109,7 +110,7 @@ func (a *Alerter) due(c *Condition, before Told, s *Standing) bool {
 }
 
 func (a *Alerter) tell(ctx context.Context, target, name string, c *Condition, before Told, now time.Time) error {
-	mine, err := a.records.Claim(ctx, a.check.Name, name, claim)
+	mine, err := a.records.Claim(ctx, a.check.Name, name, before, claim)
 	if err != nil || !mine {
 		return err
 	}

@@ -25,17 +25,28 @@ const insertAlertSQL = `
 INSERT INTO {alert} (check_name, name, firing, since, claimed_until)
 VALUES (?, ?, 0, {now}, {now})`
 
-const claimAlertSQL = `
+// claimAlertSQL takes an alert of which nothing was told since it was read.
+const (
+	claimAlertSQL = `
 UPDATE {alert}
 SET claimed_until = {later}
-WHERE check_name = ? AND name = ? AND claimed_until <= {now}`
+WHERE check_name = ? AND name = ? AND claimed_until <= {now} AND sent_at = ?`
+	claimFirstAlertSQL = `
+UPDATE {alert}
+SET claimed_until = {later}
+WHERE check_name = ? AND name = ? AND claimed_until <= {now} AND sent_at IS NULL`
+)
 
 // Claim implements [AlertBook].
-func (l *Ledger) Claim(ctx context.Context, check, name string, d time.Duration) (bool, error) {
+func (l *Ledger) Claim(ctx context.Context, check, name string, before Told, d time.Duration) (bool, error) {
 	if err := l.insertOnce(ctx, insertAlertSQL, check, name); err != nil {
 		return false, l.failed("claim alert", name, err)
 	}
-	n, err := l.exec(ctx, l.db.DB, claimAlertSQL, d.Microseconds(), check, name)
+	query, args := claimFirstAlertSQL, []any{d.Microseconds(), check, name}
+	if !before.At.IsZero() {
+		query, args = claimAlertSQL, append(args, before.At)
+	}
+	n, err := l.exec(ctx, l.db.DB, query, args...)
 	return n == 1, l.failed("claim alert", name, err)
 }
 
