@@ -24,7 +24,8 @@ type Config struct {
 	// NoTrigger makes Append write the queue row itself; see
 	// [store.MigrateOptions].
 	NoTrigger bool
-	// MaxConns bounds the pool, in connections. 0 means 16.
+	// MaxConns bounds the pool, in connections. 0 means 16. The store's own short
+	// transactions have a pool of the same size beside it.
 	MaxConns int
 	// CommitWindow is how long after an event's INSERT its transaction may take
 	// to commit and still be found at once; what commits later is found by the
@@ -37,6 +38,7 @@ type Config struct {
 // handlers see a *sql.Tx.
 type Store struct {
 	db      *sql.DB
+	own     *sql.DB // for transactions that nobody else sees
 	config  Config
 	dialect dialect
 	names   *names
@@ -53,6 +55,12 @@ var (
 const (
 	defaultMaxConns     = 16
 	defaultCommitWindow = time.Minute
+
+	// A process that is frozen in the middle of a transaction keeps its locks, on
+	// lanes that others have to take over, until the server ends an idle session.
+	// Connections that wait in the pool are closed before that.
+	ownSessionIdle = "6" // seconds
+	ownPoolIdle    = 4 * time.Second
 )
 
 // Open connects to a database by a DSN: the driver's, as
@@ -81,11 +89,33 @@ func Open(ctx context.Context, dsn string, config *Config) (*Store, error) {
 	s.db = sql.OpenDB(&connector{Connector: bare})
 	s.db.SetMaxOpenConns(s.config.MaxConns)
 	s.db.SetMaxIdleConns(s.config.MaxConns)
-	if err := s.start(ctx); err != nil {
-		_ = s.db.Close()
+	if s.own, err = openOwn(settings, s.config.MaxConns); err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
+		_ = s.Close()
 		return nil, failure("open", settings.Addr+"/"+settings.DBName, err)
 	}
 	return s, nil
+}
+
+// openOwn makes the pool for transactions of which no statement waits for
+// anybody outside the store.
+func openOwn(settings *mysql.Config, conns int) (*sql.DB, error) {
+	settings = settings.Clone()
+	if settings.Params == nil {
+		settings.Params = make(map[string]string)
+	}
+	settings.Params["wait_timeout"] = ownSessionIdle
+	bare, err := mysql.NewConnector(settings)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(&connector{Connector: bare})
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(ownPoolIdle)
+	return db, nil
 }
 
 func (s *Store) start(ctx context.Context) error {
@@ -136,7 +166,13 @@ func dialectOf(version string) (dialect, error) {
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Close closes the connections.
-func (s *Store) Close() error { return failure("close", "", s.db.Close()) }
+func (s *Store) Close() error {
+	err := s.db.Close()
+	if s.own != nil {
+		err = errors.Join(err, s.own.Close())
+	}
+	return failure("close", "", err)
+}
 
 // sql returns a statement of the list with the names put in.
 func (s *Store) sql(template string) string {
@@ -150,7 +186,7 @@ func (s *Store) sql(template string) string {
 // inTx runs a transaction of our own, again after a deadlock.
 func (s *Store) inTx(ctx context.Context, do func(tx ownTx) error) error {
 	return retry(ctx, func() error {
-		tx, err := s.db.BeginTx(ctx, nil)
+		tx, err := s.own.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
