@@ -9,7 +9,7 @@
 // the handler writes and the fact that it ran are so committed together or not
 // at all, and a second delivery finds the id and is counted as a duplicate. The
 // broker learns of progress only after the commit. Effects outside of that
-// transaction, such as a call to another service, have no such protection.
+// transaction need an [Effect].
 //
 // Many events share one transaction, and several transactions work at once on
 // the keys of one partition. A handler that fails undoes its own event alone; to
@@ -39,6 +39,17 @@
 // An event of a version that this program does not know is held DEAD without an
 // attempt, and handled by the first program that knows it. [Config.Validator]
 // judges data before the handler sees it.
+//
+// # Other systems
+//
+// What a consumer has another system do is declared as an [Effect]: the call is
+// committed before it is made, and its answer with what the handler does. Where
+// nobody can know what a call did, a person is asked.
+//
+// # Dead letters and retention
+//
+// [Config.DeadLetters] gets a copy of each DEAD event. [Config.Retention] says how
+// long ids are remembered; events that may have been forgotten are held DEAD.
 //
 // # Order
 //
