@@ -142,27 +142,27 @@ func (s *shadow) bring(ctx context.Context, f *Facts) error {
 			}
 			return nil
 		}
-		if err := s.renew(ctx, f.Key); err != nil {
+		if err := s.renew(ctx, Range{only: &f.Key}); err != nil {
 			return err
 		}
-		again, err := s.latest(ctx, f.Key)
+		again, err := s.latest(ctx, []Key{f.Key})
 		if err != nil {
 			return err
 		}
-		*f = *again
+		*f = again[0]
 	}
 	return fmt.Errorf("key %s changes faster than it can be read", f.Key)
 }
 
-// renew copies a key's row again.
-func (s *shadow) renew(ctx context.Context, key Key) error {
+// renew copies rows again.
+func (s *shadow) renew(ctx context.Context, whole Range) error {
 	d := s.bases.read.Dialect
 	text := (&statement{dialect: d}).add("DELETE FROM %s", d.table(s.table))
-	d.keys(s.table, s.bases.kinds).where(text, Range{only: &key})
+	d.keys(s.table, s.bases.kinds).where(text, whole)
 	if _, err := s.on.ExecContext(ctx, text.text.String(), text.args...); err != nil {
 		return err
 	}
-	return s.copyRows(ctx, Range{only: &key})
+	return s.copyRows(ctx, whole)
 }
 
 // follow brings over what the consumer changes, until little is left.
@@ -189,17 +189,20 @@ func (s *shadow) bringAgain(ctx context.Context, keys []Key) error {
 	defer func() {
 		s.out.Rows, s.out.Written, s.out.Removed, s.out.Unchanged = counted.Rows, counted.Written, counted.Removed, counted.Unchanged
 	}()
-	for _, key := range keys {
-		delete(s.marks, key.order)
-		if err := s.renew(ctx, key); err != nil {
+	const batch = 200 // what the consumer has changed is right most of the time, once it is copied
+	for some := range slices.Chunk(keys, batch) {
+		if err := s.renew(ctx, Range{among: some}); err != nil {
 			return err
 		}
-		f, err := s.latest(ctx, key)
+		found, err := s.latest(ctx, some)
 		if err != nil {
 			return err
 		}
-		if err := s.bring(ctx, f); err != nil {
-			return err
+		for i := range found {
+			delete(s.marks, found[i].Key.order)
+			if err := s.bring(ctx, &found[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -271,38 +274,44 @@ func (s *shadow) swapOnce(ctx context.Context) (done bool, err error) {
 	return true, s.run(context.WithoutCancel(ctx), "end", s.cleanUp())
 }
 
-// latest reads the facts of a key so that it can be done while writers wait: the
+// latest reads the facts of keys so that it can be done while writers wait: the
 // read model through the connection that makes them wait.
-func (s *shadow) latest(ctx context.Context, key Key) (*Facts, error) {
-	f := &Facts{Key: key}
+func (s *shadow) latest(ctx context.Context, keys []Key) ([]Facts, error) {
 	d := s.bases.read.Dialect
-	rows, err := s.bases.rows(ctx, s.on, d, s.live, Range{only: &key}, func(i int) string { return s.check.Compare[i].in(s.check.Compare[i].Read) })
+	rows, err := s.bases.rows(ctx, s.on, d, s.live, Range{among: keys}, func(i int) string { return s.check.Compare[i].in(s.check.Compare[i].Read) })
 	if err != nil {
 		return nil, err
 	}
-	for _, row := range rows {
-		f.Read = row.Item
+	found, place := make([]Facts, len(keys)), make(map[string]int, len(keys))
+	for i, key := range keys {
+		found[i].Key, place[key.order] = key, i
 	}
-	// After the row: whatever it shows is in the log by now. Through the
-	// connection at hand where the log is in the same database: others may have
-	// to wait.
+	for _, row := range rows {
+		found[place[row.Key.order]].Read = row.Item
+	}
+	// After the rows: whatever they show is in the log by now. Where the log is in
+	// the same database, the connection at hand may be the only one; but on MySQL
+	// one that holds tables can read no other.
 	var q queryer = s.on
-	if s.bases.log.DB != s.bases.read.DB {
+	if s.bases.log.DB != s.bases.read.DB || d.family() == MySQL {
 		q = s.bases.log.DB
 	}
+	ctx, cancel := s.bases.limit(ctx)
+	defer cancel()
 	for _, t := range []*tables{s.bases, s.archive} {
 		if t == nil {
 			continue
 		}
-		events, err := t.eventRows(ctx, q, Range{only: &key})
+		events, err := t.eventRows(ctx, q, Range{among: keys})
 		if err != nil {
 			return nil, err
 		}
 		for _, item := range events {
+			f := &found[place[item.Key.order]]
 			f.Log = joinEvents(f.Log, item.Item)
 		}
 	}
-	return f, nil
+	return found, nil
 }
 
 // changedKeys compares the two tables by version, less what the rebuild itself
@@ -362,7 +371,7 @@ func (s *shadow) exchangeFromOutside(ctx context.Context) (err error) {
 		return errors.Join(err, <-renamed)
 	}
 	fault.Point("reconcile-shadow-waiting")
-	if err := s.run(ctx, "swap", []string{"DROP TABLE " + s.oldName(), "UNLOCK TABLES"}); err != nil {
+	if err := s.run(ctx, "swap", []string{"COMMIT", "DROP TABLE " + s.oldName(), "UNLOCK TABLES"}); err != nil {
 		cancel()
 		return errors.Join(err, <-renamed)
 	}

@@ -67,20 +67,20 @@ func (s *shadow) lock() []string {
 	switch s.bases.read.Dialect {
 	case MariaDB: // see exchangeFromOutside
 		return []string{
-			"SET SESSION lock_wait_timeout = 1", "DROP TABLE IF EXISTS " + s.oldName(), "CREATE TABLE " + s.oldName() + " (id INTEGER)",
+			"SET SESSION lock_wait_timeout = 1, autocommit = 0", "DROP TABLE IF EXISTS " + s.oldName(), "CREATE TABLE " + s.oldName() + " (id INTEGER)",
 			fmt.Sprintf("LOCK TABLES %s WRITE, %s WRITE, %s WRITE", s.liveName(), s.copyName(), s.oldName()),
 		}
 	case Postgres:
 		return []string{"BEGIN", "SET LOCAL lock_timeout = '500ms'", "LOCK TABLE " + s.liveName() + " IN SHARE ROW EXCLUSIVE MODE"}
 	case MySQL:
-		return []string{"SET SESSION lock_wait_timeout = 1", fmt.Sprintf("LOCK TABLES %s WRITE, %s WRITE", s.liveName(), s.copyName())}
+		return []string{"SET SESSION lock_wait_timeout = 1, autocommit = 0", fmt.Sprintf("LOCK TABLES %s WRITE, %s WRITE", s.liveName(), s.copyName())}
 	}
 	return []string{"BEGIN IMMEDIATE"}
 }
 
 func (s *shadow) unlock() []string {
 	if s.bases.read.Dialect.family() == MySQL {
-		return []string{"UNLOCK TABLES"}
+		return []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION lock_wait_timeout = DEFAULT, autocommit = 1"}
 	}
 	return []string{"ROLLBACK"}
 }
@@ -90,12 +90,12 @@ func (s *shadow) rename() string {
 }
 
 // exchange puts the copy in the read model's place. The last statement makes it
-// so; on MySQL it is the only one.
+// so; on MySQL what was brought over is committed before.
 func (s *shadow) exchange(ctx context.Context) ([]string, error) {
 	live, copied := s.liveName(), s.copyName()
 	switch s.bases.read.Dialect.family() {
 	case MySQL:
-		return []string{s.rename()}, nil
+		return []string{"COMMIT", s.rename()}, nil
 	case SQLite:
 		return []string{"DELETE FROM " + live, fmt.Sprintf("INSERT INTO %s SELECT * FROM %s", live, copied), "DROP TABLE " + copied, "COMMIT"}, nil
 	}
@@ -114,7 +114,7 @@ func (s *shadow) exchange(ctx context.Context) ([]string, error) {
 
 func (s *shadow) cleanUp() []string {
 	if s.bases.read.Dialect.family() == MySQL {
-		return []string{"UNLOCK TABLES", "SET SESSION lock_wait_timeout = DEFAULT", "DROP TABLE " + s.oldName()}
+		return []string{"UNLOCK TABLES", "SET SESSION lock_wait_timeout = DEFAULT, autocommit = 1", "DROP TABLE " + s.oldName()}
 	}
 	return nil
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/waybillhq/waybill/reconcile"
 )
 
-// shelves is a log of states and a read model in another database.
+// shelves is a log of states and a read model, in two databases or in one.
 func shelves(t *testing.T, dialect reconcile.Dialect) (log, read reconcile.Database, check *reconcile.Check) {
-	log, read = open(t, reconcile.SQLite), open(t, dialect)
+	read = open(t, dialect)
+	if log = read; dialect != reconcile.MySQL {
+		log = open(t, reconcile.SQLite)
+	}
 	makeShelves(t, log, read)
 	return log, read, shelvesCheck()
 }
