@@ -36,12 +36,16 @@ func (t *inboxTx) LockProgress(ctx context.Context, group string, a store.Aggreg
 }
 
 const (
-	writeProgressSQL = `
+	beginProgressSQL = `
 INSERT INTO {progress} AS p (consumer_group, tenant_id, aggregate_type, aggregate_id, version, event_id)
-VALUES (?1, ?2, ?3, ?4, ?6, ?7)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (consumer_group, tenant_id, aggregate_type, aggregate_id) DO UPDATE
 SET version = excluded.version, event_id = excluded.event_id, updated_at = {now}
-WHERE p.version = ?5`
+WHERE p.version = 0`
+
+	moveProgressSQL = `
+UPDATE {progress} SET version = ?5, event_id = ?6, updated_at = {now}
+WHERE consumer_group = ?1 AND tenant_id = ?2 AND aggregate_type = ?3 AND aggregate_id = ?4 AND version = ?7`
 
 	anyWaitingSQL = `
 SELECT EXISTS (SELECT 1 FROM {held} INDEXED BY {held_state} WHERE consumer_group = ?1 AND state = 'WAITING')`
@@ -57,7 +61,11 @@ WHERE consumer_group = ?1 AND state = 'WAITING' AND tenant_id = ?2 AND aggregate
 func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []store.Advance) (woken int, err error) {
 	for _, step := range advances {
 		a := step.Aggregate
-		written, err := t.exec(ctx, writeProgressSQL, group, a.TenantID, a.Type, a.ID, step.From, step.To, step.EventID)
+		text, args := beginProgressSQL, []any{group, a.TenantID, a.Type, a.ID, step.To, step.EventID}
+		if step.From > 0 {
+			text, args = moveProgressSQL, append(args, step.From)
+		}
+		written, err := t.exec(ctx, text, args...)
 		if err == nil && written == 0 {
 			err = store.ErrMoved
 		}

@@ -94,6 +94,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"operate", operateCases[TX]()},
 				{"cleanup", cleanupCases[TX]()},
 				{"inbox", inboxCases[TX]()},
+				{"progress", progressCases[TX]()},
 				{"held", heldCases[TX]()},
 				{"effect", effectCases[TX]()},
 				{"dead letter", deadLetterCases[TX]()},
