@@ -55,7 +55,7 @@ var rawNames = map[string]string{
 // rawHeaders returns the headers that carry an event's metadata; those without
 // a value are left out.
 func rawHeaders(e *Event) []Header {
-	return appendTexts(make([]Header, 0, len(rawFields)+1+len(e.Headers)), [][2]string{
+	texts := [...][2]string{
 		{headerID, e.ID},
 		{headerType, e.Type},
 		{headerSchemaVersion, formatNumber(int64(e.SchemaVersion))},
@@ -69,7 +69,14 @@ func rawHeaders(e *Event) []Header {
 		{headerCausationID, e.CausationID},
 		{headerTraceParent, e.TraceParent},
 		{headerContentType, e.ContentType},
-	})
+	}
+	some := 1 + len(e.Headers)
+	for i := range texts {
+		if texts[i][1] != "" {
+			some++
+		}
+	}
+	return appendTexts(make([]Header, 0, some), texts[:])
 }
 
 func decodeRaw(r *Record, e *Event) error {

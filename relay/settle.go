@@ -115,6 +115,7 @@ func (s *scheduler) startApply(ctx context.Context) {
 			guard.Lanes = append(guard.Lanes, l.Lease)
 		}
 	})
+	changes.Settled = make([]store.SettledChange, 0, len(set.settled))
 	for _, r := range set.settled {
 		outcome := store.StatusSent
 		if r.Skip {
