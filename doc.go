@@ -23,7 +23,7 @@
 //		Topic:            "orders",
 //		AggregateType:    "order",
 //		AggregateID:      order,
-//		AggregateVersion: 2,
+//		AggregateVersion: 1,
 //		Data:             []byte(`{"total": 25.90}`),
 //	})
 //

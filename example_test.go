@@ -29,7 +29,7 @@ func payOrder(ctx context.Context, db *memstore.Store, writer *outbox.Writer[*me
 		Topic:            "orders",
 		AggregateType:    "order",
 		AggregateID:      order,
-		AggregateVersion: 2,
+		AggregateVersion: 1,
 		Data:             []byte(`{"total": 25.90}`),
 	})
 	if err != nil {
