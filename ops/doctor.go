@@ -26,6 +26,9 @@ type DoctorConfig struct {
 	// Checker, where set, examines the broker too, for these topics.
 	Checker broker.Checker
 	Topics  []string
+	// InboxRetention is the age at which a cleanup forgets what consumers have
+	// consumed. 0 means never.
+	InboxRetention time.Duration
 	// Limit bounds the event ids that one finding names. 0 means 100.
 	Limit int
 	// MaxPendingAge is as in [StatusConfig].
@@ -88,7 +91,7 @@ func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosi
 		d.config.Limit = 100
 	}
 	goOn, err := d.schema(ctx)
-	for _, examine := range []func(context.Context) error{d.write, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers} {
+	for _, examine := range []func(context.Context) error{d.write, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
 		if err != nil || !goOn {
 			break
 		}

@@ -60,7 +60,7 @@ func (c *doctorCmd) Run(a *app) error {
 	defer closeInboxes()
 	settings := &ops.DoctorConfig{
 		NoTrigger: loaded.Store.NoTrigger, Topics: slices.Sorted(maps.Keys(loaded.Relay.Topics)),
-		MaxPendingAge: loaded.Status.MaxPendingAge, Inboxes: inboxes, Now: now,
+		MaxPendingAge: loaded.Status.MaxPendingAge, InboxRetention: inboxRetention(loaded.Cleanup), Inboxes: inboxes, Now: now,
 	}
 	if !c.NoBroker && loaded.Broker.Kind != "embedded" {
 		checker, closeBroker, err := a.openChecker(loaded.Broker)
@@ -90,6 +90,19 @@ func (c *doctorCmd) Run(a *app) error {
 		return errFindings
 	}
 	return err
+}
+
+// inboxRetention is the age at which the cleanup forgets what consumers have
+// consumed; 0 where there is none.
+func inboxRetention(c config.Cleanup) time.Duration {
+	const standard = 30 * 24 * time.Hour // of ops.CleanupConfig
+	switch {
+	case c.Off:
+		return 0
+	case c.InboxRetention == 0:
+		return standard
+	}
+	return c.InboxRetention
 }
 
 // patience is how long the doctor waits for a broker.
