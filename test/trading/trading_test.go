@@ -103,10 +103,14 @@ func (w *town) order(n int) error {
 	if err := w.shop.Place(ctx, o); err != nil {
 		return err
 	}
+	var changes []chain.Order
 	for i := range amendments {
 		o.Amount += int64(i + 1)
 		o.Poison = n%poisonEach == 0 && i == 3
-		if err := w.shop.Amend(ctx, o); err != nil {
+		changes = append(changes, o)
+	}
+	for _, some := range [][]chain.Order{changes[:3], changes[3:]} {
+		if err := w.shop.Amend(ctx, some...); err != nil {
 			return err
 		}
 	}

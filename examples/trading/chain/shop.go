@@ -56,21 +56,27 @@ func (s *Shop) Place(ctx context.Context, o Order) error {
 	})
 }
 
-// Amend changes the amount of an order that is not paid yet.
-func (s *Shop) Amend(ctx context.Context, o Order) error {
+// Amend changes the amount of an order that is not paid yet, once for each of the
+// changes, all in one transaction.
+func (s *Shop) Amend(ctx context.Context, changes ...Order) error {
 	return s.within(ctx, func(tx Tx) error {
-		n, err := tx.Exec(ctx, `UPDATE shop_order SET amount = ?, version = version + 1 WHERE id = ? AND status = 'PAYING'`, o.Amount, o.ID)
-		if err != nil {
-			return err
+		for _, o := range changes {
+			n, err := tx.Exec(ctx, `UPDATE shop_order SET amount = ?, version = version + 1 WHERE id = ? AND status = 'PAYING'`, o.Amount, o.ID)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return fmt.Errorf("order %s: %w", o.ID, guard.ErrState)
+			}
+			var version int64
+			if err := tx.Scan(ctx, `SELECT version FROM shop_order WHERE id = ?`, []any{o.ID}, []any{&version}); err != nil {
+				return err
+			}
+			if err := tx.Append(ctx, s.event(o, version, "OrderAmended")); err != nil {
+				return err
+			}
 		}
-		if n == 0 {
-			return fmt.Errorf("order %s: %w", o.ID, guard.ErrState)
-		}
-		var version int64
-		if err := tx.Scan(ctx, `SELECT version FROM shop_order WHERE id = ?`, []any{o.ID}, []any{&version}); err != nil {
-			return err
-		}
-		return tx.Append(ctx, s.event(o, version, "OrderAmended"))
+		return nil
 	})
 }
 
