@@ -72,7 +72,7 @@ func TestChildThatIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("REPORT " + comparable(t, report))
+	fmt.Println("REPORT " + timeless(t, report))
 }
 
 // address returns how another process reaches a database.
@@ -107,8 +107,8 @@ func address(t *testing.T, d reconcile.Database) string {
 	return settings.FormatDSN()
 }
 
-// comparable is a report without what differs from run to run.
-func comparable(t *testing.T, report *reconcile.Report) string {
+// timeless is a report without what differs from run to run.
+func timeless(t *testing.T, report *reconcile.Report) string {
 	t.Helper()
 	r := *report
 	r.Check, r.RunID, r.StartedAt, r.FinishedAt = "", "", time.Time{}, time.Time{}
@@ -249,7 +249,7 @@ func TestARunThatWasKilledIsMadeGoodByTheNext(t *testing.T) {
 				if report.Differences != 7 || report.InFlight != 1 || report.Keys != 17 {
 					t.Fatalf("undisturbed: %s", report.Text())
 				}
-				want, wantFindings := comparable(t, report), onRecord(t, ledger, undisturbed.Name)
+				want, wantFindings := timeless(t, report), onRecord(t, ledger, undisturbed.Name)
 				for _, point := range points {
 					t.Run(string(mode)+" "+point, func(t *testing.T) {
 						k := &task{Name: string(mode) + " " + point, Mode: mode, Dialect: dialect, Address: where}
@@ -274,7 +274,7 @@ func TestARunThatWasKilledIsMadeGoodByTheNext(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if got := comparable(t, again); got != want {
+						if got := timeless(t, again); got != want {
 							t.Errorf("the report is\n%s\nundisturbed:\n%s", got, want)
 						}
 						if got := onRecord(t, ledger, k.Name); got != wantFindings {
@@ -352,7 +352,7 @@ func TestARunThatWasTakenForDeadWritesNothing(t *testing.T) {
 			}
 			slow.signal(syscall.SIGCONT)
 			<-slow.done
-			if want := "REPORT " + comparable(t, report); slow.err != nil || !strings.Contains(slow.out.String(), want) {
+			if want := "REPORT " + timeless(t, report); slow.err != nil || !strings.Contains(slow.out.String(), want) {
 				t.Errorf("the first of two: %v\n%s\nwant %s", slow.err, &slow.out, want)
 			}
 		})
