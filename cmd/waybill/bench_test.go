@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"strings"
 	"testing"
@@ -125,7 +126,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"--runs", "0"}, {"--events", "0"}, {"--payload", "3"}, {"--store", "redis://user:hunter2@a"}, {"--broker", "amqp://user:hunter2@a"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "waybill", append([]string{"bench", "relay"}, args...)...).CombinedOutput()
-		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != exitUsage {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
 			t.Errorf("%v: %v, want exit code %d\n%s", args, err, exitUsage, out)
 		}
 		if strings.Contains(string(out), "hunter2") {

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/waybillhq/waybill"
 )
@@ -72,5 +71,3 @@ func perSecond(n float64) string {
 	}
 	return fmt.Sprintf("%.0f/s", n)
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -44,7 +44,6 @@ type loopScan struct {
 	aggregateID                                       string
 	version, aggregateVersion                         int64
 	payload                                           []byte
-	occurredAt                                        any
 }
 
 func (s *loopScan) targets(occurredAt any) []any {
