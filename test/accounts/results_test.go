@@ -343,6 +343,18 @@ func TestCoverageEndsAtWhatWasNotRead(t *testing.T) {
 		t.Errorf("covered %v, no later than %v", got, first)
 	}
 
+	// A window reaches back to where the one before it ended.
+	o.put("gap", 2)
+	long := time.Now().AddDate(0, 0, -20).UTC().Format("2006-01-02 15:04:05")
+	exec(t, write, "UPDATE {q}Sales-EU Order{q} SET status = 'VOID', updated_at = '"+long+"' WHERE {q}order{q} = 'gap'", "UPDATE {q}log{q} SET at = '"+long+"' WHERE {q}order{q} = 'gap'")
+	kept(t, ordersCheck(), write, read, ledger, window)
+	expectStates(t, ledger, "MISMATCH_READ z RESOLVED")
+	exec(t, write, "UPDATE {q}Proof-coverage{q} SET covered_until = '"+time.Now().AddDate(0, 0, -30).UTC().Format("2006-01-02T15:04:05.000Z")+"' WHERE kind = 'window'")
+	kept(t, ordersCheck(), write, read, ledger, window)
+	expectStates(t, ledger, "MISMATCH_READ z RESOLVED", "MISMATCH_WRITE gap OPEN")
+	exec(t, write, "UPDATE {q}Sales-EU Order{q} SET status = 'PAID' WHERE {q}order{q} = 'gap'")
+	kept(t, ordersCheck(), write, read, ledger, window)
+
 	// In flight is no proof that it is well.
 	exec(t, write, "UPDATE {q}log{q} SET state = 'DEAD' WHERE event_id = 'z-2'")
 	kept(t, ordersCheck(), write, read, ledger, window)
@@ -350,7 +362,7 @@ func TestCoverageEndsAtWhatWasNotRead(t *testing.T) {
 	if report := kept(t, ordersCheck(), write, read, ledger, window); report.InFlight != 1 {
 		t.Errorf("%s", report.Text())
 	}
-	expectStates(t, ledger, "MISMATCH_READ z RESOLVED", "MISSING_EVENT z OPEN")
+	expectStates(t, ledger, "MISMATCH_READ z RESOLVED", "MISMATCH_WRITE gap RESOLVED", "MISSING_EVENT z OPEN")
 }
 
 // A read model that stays where it is while its log forgets what it lacks.
