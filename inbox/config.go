@@ -58,7 +58,8 @@ type Config struct {
 	// Events.Gap raises the alarm and health is yellow. It waits on. 0 means 5 min.
 	GapDeadline time.Duration
 	// Workers bounds the transactions in which events of the stream are handled at
-	// once; events of one key are never in two of them. 0 means 4.
+	// once; events of one key are never in two of them. 0 means 4, and 1 where the
+	// database has one writer.
 	Workers int
 	// HandlerTimeout bounds one run of the handler. Its context ends then, and
 	// what it wrote is rolled back, even when it pays no heed. 0 means 30 s.

@@ -55,7 +55,11 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 	if st == nil || sub == nil || handler == nil || config == nil {
 		return nil, &waybill.Error{Op: "configure consumer", Err: errNoHandler}
 	}
-	c := config.withDefaults()
+	given := *config
+	if _, one := st.(store.OneWriter); one && given.Workers == 0 {
+		given.Workers = 1
+	}
+	c := given.withDefaults()
 	if err := c.check(); err != nil {
 		return nil, err
 	}

@@ -21,3 +21,7 @@ type Consumer[TX any] interface {
 	Readers
 	Forgetter
 }
+
+// OneWriter is implemented by stores whose database has one writing transaction
+// at a time, so that a second one gains nothing.
+type OneWriter interface{ OneWriter() }

@@ -100,3 +100,6 @@ func (s *Store) FindProgress(ctx context.Context, group string, aggregates []sto
 	}
 	return found, nil
 }
+
+// OneWriter implements [store.OneWriter].
+func (s *Store) OneWriter() {}
