@@ -45,10 +45,7 @@ func TestEventsBehindTheHorizonAreParkedUnlessTheirVersionsTell(t *testing.T) {
 		late := dated(ev("a", 3), 3*time.Hour) // kept back by its producer all the time
 		r.publish(a1, a2, b1, u1, late, unversioned("u1"))
 		r.until("settled", func() bool { return r.b.Lag("g", topic) == 0 && r.history()["a"] == "1 2 3" })
-		var dead []string
-		for _, h := range r.held() {
-			dead = append(dead, h)
-		}
+		dead := r.held()
 		slices.Sort(dead)
 		if want := []string{"u1 DEAD 0"}; !slices.Equal(dead, want) {
 			t.Errorf("held: got %q, want %q", dead, want)

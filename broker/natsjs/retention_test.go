@@ -16,7 +16,7 @@ func TestRetentionIsThatOfTheStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, s.ClientURL(), &natsjs.Config{Retention: c.configured})
-			topic := "kept-" + time.Duration(c.want).String()
+			topic := "kept-" + c.want.String()
 			ensure(t, b, broker.TopicSpec{Name: topic, Partitions: 2})
 			kept, err := b.TopicRetention(t.Context(), []string{topic})
 			if err != nil || kept[topic] != c.want {
