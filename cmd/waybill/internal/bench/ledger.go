@@ -186,8 +186,16 @@ var scans = map[string]string{
 // scan reads one side in order, as fast as database/sql hands rows over.
 func (t *task) scan(ctx context.Context, d *database) (*outcome, error) {
 	name := t.Compare.Side
-	if name == sideLog {
+	switch {
+	case name == sideLog:
 		name = t.Compare.Log
+	case name == sideRead && t.Compare.ReadDSN != t.DSN:
+		read, err := openDatabase(ctx, t.Compare.ReadStore, t.Compare.ReadDSN)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = read.close() }()
+		d = read
 	}
 	began := now()
 	rows, err := d.db.QueryContext(ctx, scans[name])
