@@ -172,10 +172,20 @@ func TestOrderOfRowsIsTheOrderOfKeys(t *testing.T) {
 		kinds []KeyKind
 		parts []any
 	}{
-		{[]KeyKind{KeyText}, []any{"a"}}, {[]KeyKind{KeyText}, []any{[]byte("a\x00b")}}, {[]KeyKind{KeyText}, []any{"\x00"}}, {[]KeyKind{KeyText}, []any{int64(7)}},
-		{[]KeyKind{KeyBinary}, []any{[]byte{0, 1, 255}}}, {[]KeyKind{KeyBinary}, []any{[]byte{}}},
-		{[]KeyKind{KeyInteger}, []any{int64(-1)}}, {[]KeyKind{KeyInteger}, []any{uint64(1 << 63)}}, {[]KeyKind{KeyInteger}, []any{"007"}}, {[]KeyKind{KeyInteger}, []any{[]byte("-12")}},
-		{[]KeyKind{KeyUUID}, []any{uuid}}, {[]KeyKind{KeyUUID}, []any{[]byte(uuid)}}, {[]KeyKind{KeyUUID}, []any{uuidBytes("0190a5f0-0000-7000-8000-00000000abcd")}}, {[]KeyKind{KeyUUID}, []any{"{" + uuid + "}"}},
+		{[]KeyKind{KeyText}, []any{"a"}},
+		{[]KeyKind{KeyText}, []any{[]byte("a\x00b")}},
+		{[]KeyKind{KeyText}, []any{"\x00"}},
+		{[]KeyKind{KeyText}, []any{int64(7)}},
+		{[]KeyKind{KeyBinary}, []any{[]byte{0, 1, 255}}},
+		{[]KeyKind{KeyBinary}, []any{[]byte{}}},
+		{[]KeyKind{KeyInteger}, []any{int64(-1)}},
+		{[]KeyKind{KeyInteger}, []any{uint64(1 << 63)}},
+		{[]KeyKind{KeyInteger}, []any{"007"}},
+		{[]KeyKind{KeyInteger}, []any{[]byte("-12")}},
+		{[]KeyKind{KeyUUID}, []any{uuid}},
+		{[]KeyKind{KeyUUID}, []any{[]byte(uuid)}},
+		{[]KeyKind{KeyUUID}, []any{uuidBytes("0190a5f0-0000-7000-8000-00000000abcd")}},
+		{[]KeyKind{KeyUUID}, []any{"{" + uuid + "}"}},
 		{[]KeyKind{KeyText, KeyInteger, KeyUUID}, []any{"a", int64(3), uuid}},
 	} {
 		key, err := NewKey(tt.kinds, tt.parts)
