@@ -293,7 +293,7 @@ func (b *rebuild) revive(ctx context.Context, f *Facts, sent *Event) (bool, erro
 	if b.out.DryRun {
 		return true, nil
 	}
-	events, err := b.arms.events(ctx, Range{only: &f.Key})
+	events, err := b.bases.eventRows(ctx, b.logReader(), Range{only: &f.Key})
 	if err != nil {
 		return false, err
 	}

@@ -18,6 +18,16 @@ func (b *rebuild) row(ctx context.Context, q queryer, key Key) (*Row, error) {
 	return found[0].Item, nil
 }
 
+// logReader is what the log is read by. Where it is in the read model's
+// database, the connection at hand may be the only one; but on MySQL one that
+// holds tables can read no other.
+func (b *rebuild) logReader() queryer {
+	if b.bases.log.DB != b.bases.read.DB || b.bases.read.Dialect.family() == MySQL {
+		return b.bases.log.DB
+	}
+	return b.on
+}
+
 // assigned are the columns that a rebuild writes, with their values.
 func (b *rebuild) assigned(sent *Event) (names []string, values []any) {
 	read := b.table

@@ -96,11 +96,7 @@ func (s *shadow) fill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		whole := Range{From: from, To: to}
-		if err := s.copyRows(ctx, whole); err != nil {
-			return err
-		}
-		if err := s.ranged(ctx, whole, s.bring); err != nil {
+		if err := s.fillRange(ctx, Range{From: from, To: to}); err != nil {
 			return err
 		}
 		fault.Point("reconcile-shadow-range")
@@ -109,6 +105,58 @@ func (s *shadow) fill(ctx context.Context) error {
 		}
 		from = to
 	}
+}
+
+// fillRange does so in one transaction. A write that fails, because the copy has
+// a row that the facts do not have, would end it on some databases: then each
+// write goes by itself.
+func (s *shadow) fillRange(ctx context.Context, whole Range) error {
+	found, err := s.facts(ctx, whole)
+	if err != nil {
+		return err
+	}
+	before := *s.out
+	if s.together(ctx, whole, slices.Clone(found)) == nil {
+		return nil
+	}
+	*s.out = before
+	if err := s.renew(ctx, whole); err != nil {
+		return err
+	}
+	for i := range found {
+		if err := s.bring(ctx, &found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shadow) together(ctx context.Context, whole Range, found []Facts) (err error) {
+	conn, err := s.bases.read.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		s.on = s.bases.read.DB
+		_ = conn.Close()
+	}()
+	if err := s.beginWriting(ctx, conn); err != nil {
+		return err
+	}
+	s.on = conn
+	err = s.copyRows(ctx, whole)
+	for i := range found {
+		if err == nil {
+			err = s.bring(ctx, &found[i])
+		}
+	}
+	if err == nil {
+		if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
+			return nil
+		}
+	}
+	_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	return err
 }
 
 func (s *shadow) copyRows(ctx context.Context, whole Range) error {
@@ -289,20 +337,14 @@ func (s *shadow) latest(ctx context.Context, keys []Key) ([]Facts, error) {
 	for _, row := range rows {
 		found[place[row.Key.order]].Read = row.Item
 	}
-	// After the rows: whatever they show is in the log by now. Where the log is in
-	// the same database, the connection at hand may be the only one; but on MySQL
-	// one that holds tables can read no other.
-	var q queryer = s.on
-	if s.bases.log.DB != s.bases.read.DB || d.family() == MySQL {
-		q = s.bases.log.DB
-	}
+	// After the rows: whatever they show is in the log by now.
 	ctx, cancel := s.bases.limit(ctx)
 	defer cancel()
 	for _, t := range []*tables{s.bases, s.archive} {
 		if t == nil {
 			continue
 		}
-		events, err := t.eventRows(ctx, q, Range{among: keys})
+		events, err := t.eventRows(ctx, s.logReader(), Range{among: keys})
 		if err != nil {
 			return nil, err
 		}
