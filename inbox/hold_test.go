@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +19,13 @@ import (
 // failing fails the events of these ids for a number of times, after it wrote
 // their effect.
 func failing(times map[string]int) Handler[*memstore.Tx] {
+	var mu sync.Mutex // events of several keys are handled side by side
 	return func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 		if err := apply(ctx, tx, event); err != nil {
 			return err
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if times[event.ID] > 0 {
 			times[event.ID]--
 			return fmt.Errorf("%w %s", errBoom, event.ID)
