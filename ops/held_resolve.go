@@ -111,9 +111,15 @@ func doubts(ctx context.Context, tx heldTx, group, eventID string) ([]store.Effe
 	}
 	var open []store.EffectCall
 	for _, call := range calls {
-		if call.State == store.EffectDoing && !call.Idempotent {
+		if inDoubt(&call) {
 			open = append(open, call)
 		}
 	}
 	return open, nil
+}
+
+// inDoubt says of a call that nobody is at whether a person has to look what it
+// did.
+func inDoubt(call *store.EffectCall) bool {
+	return call.State == store.EffectDoing && !call.Idempotent
 }

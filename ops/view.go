@@ -78,28 +78,31 @@ func ViewEvent(t *store.Tracked, data bool) EventView {
 // HeldView is a held event as people and programs read it. Its JSON form is
 // stable.
 type HeldView struct {
-	Seq              int64     `json:"seq"`
-	Group            string    `json:"group"`
-	EventID          string    `json:"event_id"`
-	Type             string    `json:"type"`
-	Topic            string    `json:"topic"`
-	Key              string    `json:"key"`
-	Partition        int32     `json:"partition"`
-	Position         int64     `json:"position"`
-	TenantID         string    `json:"tenant_id,omitempty"`
-	AggregateType    string    `json:"aggregate_type"`
-	AggregateID      string    `json:"aggregate_id"`
-	AggregateVersion int64     `json:"aggregate_version"`
-	State            string    `json:"state"`
-	Attempts         int       `json:"attempts"`
-	RetryInSeconds   float64   `json:"retry_in_seconds,omitempty"`
-	HeldAt           time.Time `json:"held_at"`
-	LastFailedAt     time.Time `json:"last_failed_at,omitzero"`
-	FirstError       string    `json:"first_error,omitempty"`
-	LastError        string    `json:"last_error,omitempty"`
-	Stack            string    `json:"stack,omitempty"`
-	RecordBytes      int       `json:"record_bytes"`
-	Record           *DataView `json:"record,omitempty"` // where it was asked for
+	Seq              int64      `json:"seq"`
+	Group            string     `json:"group"`
+	EventID          string     `json:"event_id"`
+	Type             string     `json:"type"`
+	Topic            string     `json:"topic"`
+	Key              string     `json:"key"`
+	Partition        int32      `json:"partition"`
+	Position         int64      `json:"position"`
+	TenantID         string     `json:"tenant_id,omitempty"`
+	AggregateType    string     `json:"aggregate_type"`
+	AggregateID      string     `json:"aggregate_id"`
+	AggregateVersion int64      `json:"aggregate_version"`
+	State            string     `json:"state"`
+	Attempts         int        `json:"attempts"`
+	RetryInSeconds   float64    `json:"retry_in_seconds,omitempty"`
+	HeldAt           time.Time  `json:"held_at"`
+	LastFailedAt     time.Time  `json:"last_failed_at,omitzero"`
+	FirstError       string     `json:"first_error,omitempty"`
+	LastError        string     `json:"last_error,omitempty"`
+	Stack            string     `json:"stack,omitempty"`
+	DeadLetterAt     time.Time  `json:"dead_letter_at,omitzero"`    // when its dead letter was confirmed to be in its topic
+	DeadLetterNote   string     `json:"dead_letter_note,omitempty"` // why it has no dead letter, and will have none
+	RecordBytes      int        `json:"record_bytes"`
+	Record           *DataView  `json:"record,omitempty"` // where it was asked for
+	Calls            []CallView `json:"calls,omitempty"`  // to other systems; held show alone has them
 }
 
 // ViewHeld returns the view of a held event, with the record's value if asked
@@ -111,6 +114,10 @@ func ViewHeld(h *store.Held, record bool) HeldView {
 		TenantID: e.TenantID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, AggregateVersion: e.AggregateVersion,
 		State: string(h.State), Attempts: h.Attempts, HeldAt: h.HeldAt.UTC(), LastFailedAt: h.LastFailedAt,
 		FirstError: h.FirstErr, LastError: h.LastErr, Stack: h.Stack, RecordBytes: len(h.Record.Value),
+		DeadLetterNote: h.DeadLetterNote,
+	}
+	if !h.DeadLetterAt.IsZero() {
+		v.DeadLetterAt = h.DeadLetterAt.UTC()
 	}
 	if h.RetryIn > 0 {
 		v.RetryInSeconds = seconds(h.RetryIn)

@@ -226,52 +226,6 @@ func inTime(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-type heldShowCmd struct {
-	EventID  string `arg:"" name:"event-id" help:"The event."`
-	consumer `embed:""`
-	Data     bool `help:"Show the record's value too."`
-	JSON     bool `name:"json" help:"Print JSON."`
-}
-
-func (heldShowCmd) Help() string {
-	return `The stack is that of the last panic of the handler.
-
-Examples:
-
-	waybill held show O-1001-v3
-	waybill held show O-1001-v3 --group inventory --data --json`
-}
-
-func (c *heldShowCmd) Run(a *app) error {
-	st, group, err := c.open(a)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = st.Close() }()
-	found, _, err := ops.ListHeld(a.ctx, st, group, ops.HeldQuery{EventID: c.EventID, Limit: 1})
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		return fmt.Errorf("held show %s: group %s keeps no such event aside (waybill trace %s says where it is)", c.EventID, group, c.EventID)
-	}
-	v := ops.ViewHeld(&found[0], c.Data)
-	if c.JSON {
-		return a.printJSON(v)
-	}
-	out := fields(
-		"event", v.EventID, "group", v.Group, "state", v.State, "seq", strconv.FormatInt(v.Seq, 10), "type", v.Type,
-		"from", fmt.Sprintf("%s[%d]@%d", v.Topic, v.Partition, v.Position), "key", v.Key, "tenant", v.TenantID,
-		"aggregate", fmt.Sprintf("%s %s v%d", v.AggregateType, v.AggregateID, v.AggregateVersion),
-		"attempts", strconv.Itoa(v.Attempts), "next in", inTime(v.RetryInSeconds), "held since", stamp(v.HeldAt), "last failed", stamp(v.LastFailedAt),
-		"first error", v.FirstError, "last error", v.LastError, "stack", v.Stack, "record", fmt.Sprintf("%d bytes", v.RecordBytes),
-	)
-	if c.Data {
-		out += "\n" + printable(string(found[0].Record.Value)) + "\n"
-	}
-	return a.print(out)
-}
-
 // heldTargets name the events that a verb changes.
 type heldTargets struct {
 	EventIDs   []string `arg:"" optional:"" name:"event-id" help:"The events."`

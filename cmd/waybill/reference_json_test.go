@@ -29,7 +29,7 @@ var answers = []struct {
 	{"dead show", ops.EventView{}},
 	{"held list", heldPage{}},
 	{"held show", ops.HeldView{}},
-	{"dead retry, dead skip, held retry, held skip, held release, doctor --requeue", resultsView{}},
+	{"dead retry, dead skip, held retry, held skip, held resolve, held release, doctor --requeue", resultsView{}},
 	{"replay", replayView{}},
 	{"cleanup", ops.Removed{}},
 	{"doctor", ops.Diagnosis{}},

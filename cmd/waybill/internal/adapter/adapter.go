@@ -20,6 +20,7 @@ import (
 type Store interface {
 	store.Outbox
 	store.HeldReader
+	store.Effects
 	store.Forgetter
 }
 
