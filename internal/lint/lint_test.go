@@ -32,6 +32,7 @@ var rules = []struct {
 	{"snippets", Snippets},
 	{"targets", Targets},
 	{"runbook", Runbook},
+	{"records", Records},
 }
 
 func TestHouse(t *testing.T) {

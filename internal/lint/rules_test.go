@@ -100,6 +100,9 @@ var fixtures = []fixture{
 	{"runbook", "not listed", files(book, "", "docs/runbook/x-away.md", ""), "x-away.md: is not listed"},
 	{"runbook", "complete", files(book, "[x](x-away.md) by `x`\n", "docs/runbook/x-away.md", "", "ops/a.go", "package ops\n\nconst (\n\tCauseX = \"x-away\"\n\tCheckX = \"x\"\n)\n"), ""},
 
+	{"records", "one number twice", files("docs/adr/0010-a.md", "# 10. A\n", "docs/adr/0010-b.md", "# 10. B\n"), "docs/adr/0010-b.md: the number 0010 is taken"},
+	{"records", "numbers that differ", files("docs/adr/0010-a.md", "", "docs/adr/0011-b.md", ""), ""},
+
 	{"targets", "unknown", files("Makefile", "test:\n", "README.md", "run `make tset`\n"), "make tset is no target"},
 	{"targets", "unknown in CI", files("Makefile", "test:\n", ".ci/run", "make chekc\n"), "make chekc is no target"},
 	{"targets", "known", files("Makefile", "test: a\n", "README.md", "run `make test`, to make sure\n"), ""},
