@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -160,7 +161,7 @@ func (f *feed[TX]) advance(ctx, work context.Context) {
 	}
 	items := f.next()
 	if trial {
-		items = items[:1]
+		items = anyKey(items)
 	}
 	if first := items[0]; f.readers.isCareful(first.partition) {
 		err := f.carefully(ctx, first, func() (int, error) {
@@ -293,6 +294,22 @@ func (f *feed[TX]) next() []*item {
 		}
 	}
 	return f.pending
+}
+
+// anyKey returns one event that is the first of its key among the items, of
+// another key each time: what is at the head may have trouble of its own, and
+// hundreds like it may follow before an event that can tell that all is well.
+func anyKey(items []*item) []*item {
+	seen := make(map[store.HeldKeyRef]bool, len(items))
+	var first []int
+	for i, it := range items {
+		if !seen[it.key] {
+			seen[it.key] = true
+			first = append(first, i)
+		}
+	}
+	i := first[rand.IntN(len(first))]
+	return items[i : i+1]
 }
 
 // carefully handles one event after an unclean stop: all alone, its mark

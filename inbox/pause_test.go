@@ -131,3 +131,35 @@ func TestPausedConsumerPassesAPoisonousHead(t *testing.T) {
 		r.until("good applied", func() bool { return r.history()["good"] == "1" })
 	})
 }
+
+// Hundreds of events that can never be applied, each of a key of its own, must
+// not keep back for days what lies behind them.
+func TestPausedConsumerFindsGoodEventsBehindManyPoisonousOnes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 300 {
+			r.publish(ev(fmt.Sprintf("poison%03d", i), 1))
+		}
+		for i := range 300 {
+			r.publish(ev(fmt.Sprintf("good%03d", i), 1), ev(fmt.Sprintf("good%03d", i), 2))
+		}
+		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key[0] == 'p' {
+				return Dead(errBoom)
+			}
+			return apply(ctx, tx, event)
+		}, nil)
+		r.until("paused", func() bool { return r.said("paused") > 0 })
+		r.after(30 * time.Minute)
+		if got := len(r.st.Rows("count")); got != 600 {
+			t.Errorf("applied %d of 600 after half an hour", got)
+		}
+		if lag := r.b.Lag("g", topic); lag != 0 {
+			t.Errorf("lag %d after half an hour", lag)
+		}
+		for key, versions := range r.history() {
+			if versions != "1 2" {
+				t.Errorf("history of %s: %q", key, versions)
+			}
+		}
+	})
+}
