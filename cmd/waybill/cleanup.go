@@ -86,7 +86,7 @@ const replayAge = 15 * 24 * time.Hour
 // has forgotten an event would apply it twice.
 func checkRetention(c *config.Config) error {
 	const standard = 7 * 24 * time.Hour // of topics that are made from here
-	broker, inbox := c.Broker.Retention, c.Cleanup.InboxRetention
+	broker, inbox := c.Broker.Retention, time.Duration(c.Cleanup.InboxRetention)
 	if broker == 0 {
 		broker = standard
 	}
@@ -118,6 +118,9 @@ func (a *app) cleanOnce(ctx context.Context, settings config.Cleanup, st adapter
 	}
 	if removed, err = cleanup.Once(ctx); err != nil {
 		return removed, err
+	}
+	if settings.InboxRetention == config.Forever {
+		return removed, nil
 	}
 	inboxes, closeInboxes := a.openInboxes(c)
 	defer closeInboxes()
@@ -151,8 +154,12 @@ func retentionOf(settings config.Cleanup) time.Duration {
 }
 
 func cleanupConfig(c config.Cleanup, groups []string) *ops.CleanupConfig {
+	inbox := time.Duration(c.InboxRetention)
+	if c.InboxRetention == config.Forever {
+		inbox, groups = 0, nil // there is nothing to forget
+	}
 	return &ops.CleanupConfig{
-		Retention: c.Retention, InboxRetention: c.InboxRetention, Every: c.Every, Batch: c.Batch, Pause: c.Pause, Archive: c.Archive, Groups: groups,
+		Retention: c.Retention, InboxRetention: inbox, Every: c.Every, Batch: c.Batch, Pause: c.Pause, Archive: c.Archive, Groups: groups,
 	}
 }
 

@@ -97,12 +97,12 @@ func (c *doctorCmd) Run(a *app) error {
 func inboxRetention(c config.Cleanup) time.Duration {
 	const standard = 30 * 24 * time.Hour // of ops.CleanupConfig
 	switch {
-	case c.Off:
+	case c.Off, c.InboxRetention == config.Forever:
 		return 0
 	case c.InboxRetention == 0:
 		return standard
 	}
-	return c.InboxRetention
+	return time.Duration(c.InboxRetention)
 }
 
 // patience is how long the doctor waits for a broker.

@@ -119,7 +119,7 @@ type Status struct {
 type Cleanup struct {
 	Off            bool          `yaml:"off"` // "waybill serve" runs none
 	Retention      time.Duration `yaml:"retention"`
-	InboxRetention time.Duration `yaml:"inbox_retention"`
+	InboxRetention Age           `yaml:"inbox_retention"`
 	Every          time.Duration `yaml:"every"`
 	Batch          int           `yaml:"batch"`
 	Pause          time.Duration `yaml:"pause"`

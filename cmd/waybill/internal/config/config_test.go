@@ -127,6 +127,8 @@ func sample(path string) (a, b, c string) {
 	v := reflect.ValueOf(*full())
 	at := reflectAt(v, path)
 	switch {
+	case at.Type() == ageType:
+		return "1s", "forever", "3s"
 	case at.Type() == reflect.TypeFor[time.Duration]():
 		return "1s", "2s", "3s"
 	case at.Kind() == reflect.Bool:
@@ -175,6 +177,9 @@ func TestRefusals(t *testing.T) {
 		{"unknown key in a topic", "relay:\n  topics:\n    orders:\n      formt: raw\n", nil, nil, []string{":4", "relay.topics.orders.formt", "did you mean format?"}},
 		{"wrong type", "relay:\n  fetch_batch: many\n", nil, nil, []string{"waybill.yaml:2", "relay.fetch_batch: want a whole number"}},
 		{"number for a duration", "relay:\n  lease_ttl: 5\n", nil, nil, []string{":2", "relay.lease_ttl: want a duration like"}},
+		{"another word for an age", "cleanup:\n  inbox_retention: never\n", nil, nil, []string{":2", "cleanup.inbox_retention: want a duration like \"720h\", or forever"}},
+		{"number for an age", "cleanup:\n  inbox_retention: 720\n", nil, nil, []string{":2", "or forever"}},
+		{"forever for a duration", "cleanup:\n  retention: forever\n", nil, nil, []string{":2", "cleanup.retention: want a duration like"}},
 		{"word for a duration", "relay:\n  grace: soon\n", nil, nil, []string{":2", "relay.grace: want a duration like"}},
 		{"word for a switch", "relay:\n  forget: maybe\n", nil, nil, []string{":2", "relay.forget: want true or false"}},
 		{"list for a scalar", "relay:\n  max_rows: [1]\n", nil, nil, []string{":2", "relay.max_rows: takes a single value"}},

@@ -20,6 +20,10 @@ func (l *Loaded) Dump() []Setting {
 	var visit func(v reflect.Value, path string)
 	visit = func(v reflect.Value, path string) {
 		switch {
+		case v.Type() == ageType:
+			if v.Int() != 0 {
+				all = append(all, Setting{path, Age(v.Int()).String()})
+			}
 		case v.Type() == reflect.TypeFor[time.Duration]():
 			if v.Int() != 0 {
 				all = append(all, Setting{path, time.Duration(v.Int()).String()})

@@ -29,6 +29,10 @@ func scalarFits(node ast.Node, t reflect.Type) error {
 	_, number := node.(*ast.IntegerNode)
 	_, boolean := node.(*ast.BoolNode)
 	switch {
+	case t == ageType:
+		if new(Age).UnmarshalText([]byte(node.GetToken().Value)) != nil || number {
+			return errNoAge
+		}
 	case t == reflect.TypeFor[time.Duration]():
 		if _, err := time.ParseDuration(node.GetToken().Value); err != nil || number {
 			return errNoDuration
@@ -43,6 +47,9 @@ func scalarFits(node ast.Node, t reflect.Type) error {
 
 // setScalar parses text into v. Its errors do not repeat the text.
 func setScalar(v reflect.Value, text string) error {
+	if v.Type() == ageType {
+		return v.Addr().Interface().(*Age).UnmarshalText([]byte(text))
+	}
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		d, err := time.ParseDuration(text)
 		if err != nil {
