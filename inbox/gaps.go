@@ -90,13 +90,17 @@ func (g *gaps[TX]) look(ctx context.Context) error {
 			lowest[a] = h
 		}
 	}
+	// After one question that fails no other is asked in this look: it would
+	// fail alike, and perhaps after a long wait. The alarms do not depend on it.
+	var failed error
 	for a, h := range lowest {
-		if err := g.tend(ctx, h, Gap{Aggregate: a, Topic: h.Topic, From: gate.rows[a].at + 1, To: h.Event.AggregateVersion - 1}); err != nil {
-			return err
+		gap := Gap{Aggregate: a, Topic: h.Topic, From: gate.rows[a].at + 1, To: h.Event.AggregateVersion - 1}
+		if err := g.tend(ctx, h, gap, failed == nil); err != nil {
+			failed = err
 		}
 	}
 	g.turn(page)
-	return nil
+	return failed
 }
 
 // turn goes to the next page, or after the last one begins a new round.
@@ -121,8 +125,9 @@ func (g *gaps[TX]) turn(page []store.Held) {
 	g.p.condition.update(func(c *condition) { c.gaps = overdue })
 }
 
-// tend asks for what a gap lacks, and raises the alarm when it is too old.
-func (g *gaps[TX]) tend(ctx context.Context, h *store.Held, gap Gap) error {
+// tend asks for what a gap lacks, if it may, and raises the alarm when it is too
+// old.
+func (g *gaps[TX]) tend(ctx context.Context, h *store.Held, gap Gap, mayAsk bool) (failed error) {
 	p := g.p
 	k := g.known[gap.Aggregate]
 	if k == nil || k.from != gap.From {
@@ -130,12 +135,10 @@ func (g *gaps[TX]) tend(ctx context.Context, h *store.Held, gap Gap) error {
 		g.known[gap.Aggregate] = k
 	}
 	k.round = g.round
-	if p.config.OnGap != nil && !now().Before(k.nextAsk) {
+	if mayAsk && p.config.OnGap != nil && !now().Before(k.nextAsk) {
 		k.asks++
 		k.nextAsk = now().Add(backoff(k.asks, p.config.SweepEvery, askLast))
-		if err := g.ask(ctx, gap); err != nil {
-			return err
-		}
+		failed = g.ask(ctx, gap)
 	}
 	if h.HeldFor >= p.config.GapDeadline && !k.alarmed {
 		k.alarmed = true
@@ -145,7 +148,7 @@ func (g *gaps[TX]) tend(ctx context.Context, h *store.Held, gap Gap) error {
 			"from", gap.From, "to", gap.To, "event", e.ID, "waited", h.HeldFor.Round(time.Second))
 		tell(p.config.Events.Gap, GapInfo{Event: e, Gap: gap, Waited: h.HeldFor})
 	}
-	return nil
+	return failed
 }
 
 // ask has OnGap look, and holds what it brings.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -208,6 +209,28 @@ func TestOnGapBringsWhatIsMissing(t *testing.T) {
 		r.until("settled", r.settled)
 		r.wantHistory(map[string]string{"a": "1 2 3 4 5"})
 		r.wantHeld()
+	})
+}
+
+// The place where gaps are asked for is away, for more gaps than can be asked
+// for between two questions about one of them.
+func TestGapsRaiseTheAlarmThoughNobodyCanBeAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const n = 120
+		config := r.config()
+		config.OnGap = func(context.Context, Gap) ([]waybill.Event, error) { return nil, errBoom }
+		run := r.start(apply, config)
+		for i := range n {
+			r.publish(ev(fmt.Sprintf("k%03d", i), 3))
+		}
+		r.until("held", func() bool { return len(r.held()) == n })
+		r.after(6 * time.Minute)
+		if got := r.said("gap"); got != n {
+			t.Errorf("%d alarms, want %d", got, n)
+		}
+		if h := run.Health(); !slices.ContainsFunc(h.Reasons, func(r Reason) bool { return strings.HasPrefix(r.Text, fmt.Sprint(n, " aggregates")) }) {
+			t.Errorf("health does not tell of %d gaps: %+v", n, h)
+		}
 	})
 }
 
