@@ -27,9 +27,11 @@ func (d Dialect) family() Dialect {
 	return d
 }
 
-// quote makes any text a name.
+// quote makes any text a name. SQLite takes an unknown name in double quotes for
+// a text, as if every row had a column of that one value; in backticks it is an
+// error there, too.
 func (d Dialect) quote(name string) string {
-	if d.family() == MySQL {
+	if d != Postgres {
 		return "`" + strings.ReplaceAll(name, "`", "``") + "`"
 	}
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
