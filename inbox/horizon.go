@@ -32,12 +32,14 @@ func (b *batch[TX]) lookBack(items []*item) error {
 	return nil
 }
 
-// since is when the event came to be, as far as its record tells.
+// since is when the event came to be, as far as its record tells. It cannot have
+// happened after the broker stored it, whatever the producer's clock said.
 func (it *item) since() time.Time {
-	if at := it.event.OccurredAt; !at.IsZero() && at.Year() > 1970 {
-		return at
+	at, stored := it.event.OccurredAt, it.delivery.Timestamp
+	if at.IsZero() || at.Year() <= 1970 || !stored.IsZero() && stored.Before(at) {
+		return stored
 	}
-	return it.delivery.Timestamp
+	return at
 }
 
 // mayBeForgotten reports whether the group may have consumed the event and

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/broker/membroker"
 )
 
 // forget has a cleanup remove what was consumed more than an hour ago.
@@ -55,6 +57,41 @@ func TestEventsBehindTheHorizonAreParkedUnlessTheirVersionsTell(t *testing.T) {
 			if got := r.history()[key]; got != versions {
 				t.Errorf("history of %s: got %q, want %q", key, got, versions)
 			}
+		}
+	})
+}
+
+// The producer's clock is days ahead, and the broker delivers from the start
+// again because it has lost the group's position.
+func TestEventOfAClockThatIsAheadIsForgottenToo(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		early := dated(ev("early", 1), -48*time.Hour)
+		early.AggregateVersion = 0
+		first := r.b
+		r.b = membroker.New()
+		if err := r.b.EnsureTopics(t.Context(), []broker.TopicSpec{{Name: topic, Partitions: 2}}); err != nil {
+			t.Fatal(err)
+		}
+		again := r.b
+		for _, r.b = range []*membroker.Broker{again, first} {
+			r.publish(early, dated(ev("other", 1), 0), dated(ev("third", 1), 0), dated(ev("fourth", 1), 0))
+		}
+		run := r.start(apply, nil)
+		r.until("all applied", r.applied(4))
+		r.after(2 * time.Hour)
+		r.publish(dated(ev("last", 1), 0), dated(ev("last", 2), 0))
+		r.until("all applied", r.applied(6))
+		r.forget()
+		run.mustStop()
+
+		r.b = again
+		r.start(apply, nil)
+		r.until("settled", func() bool { return r.b.Lag("g", topic) == 0 })
+		if got := r.history()["early"]; got != "0" {
+			t.Errorf("history: got %q, want %q", got, "0")
+		}
+		if held := r.held(); !slices.Contains(held, "early/1 DEAD 0") {
+			t.Errorf("held: %q", held)
 		}
 	})
 }
