@@ -61,10 +61,11 @@ type letters struct {
 	publisher broker.Publisher
 	config    *Config
 	due       chan struct{}
+	made      map[string]bool // topics that this process has made or found there
 }
 
 func newLetters(st store.DeadLetters, c *Config) *letters {
-	return &letters{st: st, publisher: c.DeadLetters, config: c, due: make(chan struct{}, 1)}
+	return &letters{st: st, publisher: c.DeadLetters, config: c, due: make(chan struct{}, 1), made: make(map[string]bool)}
 }
 
 // wake says that an event has died here.
@@ -147,7 +148,9 @@ func (l *letters) round(ctx context.Context, age time.Duration) (full bool, err 
 		}
 	}
 	if len(failed) > 0 {
-		l.makeTopics(ctx, dead, errs)
+		if l.makeTopics(ctx, dead, errs) {
+			return true, nil
+		}
 		return false, failed[0]
 	}
 	return full, nil
@@ -201,11 +204,12 @@ func (l *letters) settle(ctx context.Context, h *store.Held, cause error, giveUp
 }
 
 // makeTopics makes the topics that letters were refused for, where the publisher
-// can make topics at all.
-func (l *letters) makeTopics(ctx context.Context, dead []store.Held, errs []error) {
+// can make topics at all. It reports whether that is all there was to it: the
+// first letter of a topic is no trouble.
+func (l *letters) makeTopics(ctx context.Context, dead []store.Held, errs []error) (first bool) {
 	admin, ok := l.publisher.(broker.TopicAdmin)
 	if !ok {
-		return
+		return false
 	}
 	var missing []broker.TopicSpec
 	for i := range dead {
@@ -216,13 +220,20 @@ func (l *letters) makeTopics(ctx context.Context, dead []store.Held, errs []erro
 		}
 	}
 	if len(missing) == 0 {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
 	defer cancel()
 	if err := admin.EnsureTopics(ctx, missing); err != nil {
 		l.config.Logger.Warn("topics of dead letters could not be made", "error", err)
+		return false
 	}
+	first = true
+	for _, spec := range missing {
+		first = first && !l.made[spec.Name]
+		l.made[spec.Name] = true
+	}
+	return first
 }
 
 // letterOf copies the record as it came, with what is known of the failure in

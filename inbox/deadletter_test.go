@@ -175,6 +175,9 @@ func TestMissingTopicOfDeadLetters(t *testing.T) {
 			r.publish(ev("a", 1))
 			r.start(refuseAll, r.lettered(r.b.Connect()))
 			r.until("a letter", func() bool { return len(r.letters()) == 1 })
+			if log := r.log.String(); strings.Contains(log, "in trouble") {
+				t.Errorf("the first letter of a topic is no trouble:\n%s", log)
+			}
 		})
 	})
 	t.Run("leaves the held event, without a hurry", func(t *testing.T) {
