@@ -87,6 +87,7 @@ func (t *tables) eventRows(ctx context.Context, q queryer, r Range) ([]Keyed[[]E
 		}
 	}
 	var grouped []Keyed[[]Event]
+	var kept history // of the key at hand
 	err := scan(ctx, q, s, func(types []column, got []any) error {
 		key, err := NewKey(t.kinds, got[:len(t.kinds)])
 		if err != nil {
@@ -98,21 +99,49 @@ func (t *tables) eventRows(ctx context.Context, q queryer, r Range) ([]Keyed[[]E
 		}
 		if n := len(grouped); n == 0 || grouped[n-1].Key.Compare(key) != 0 {
 			grouped = append(grouped, Keyed[[]Event]{Key: key})
+			kept = history{sent: -1}
 		}
-		group := &grouped[len(grouped)-1].Item
-		*group = append(*group, e)
-		if n := len(*group); n > keptContents {
-			(*group)[n-1-keptContents].Values = nil
-		}
-		if len(*group) > 2*keptEvents+keptContents { // the middle says least
-			*group = slices.Delete(*group, keptEvents, keptEvents+keptContents)
-		}
+		kept.add(e)
+		grouped[len(grouped)-1].Item = kept.events
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)
 	}
 	return grouped, nil
+}
+
+// history is what is kept of one key's events.
+type history struct {
+	events []Event
+	sent   int // where the latest sent one is; -1 for nowhere
+}
+
+// add takes the next event. The latest sent one is kept with its content,
+// however many wait behind it: it is what the read model should show.
+func (h *history) add(e Event) {
+	h.events = append(h.events, e)
+	at := len(h.events) - 1
+	before := h.sent
+	if e.State == StateSent {
+		h.sent = at
+	}
+	for _, i := range []int{before, at - keptContents} {
+		if i >= 0 && i <= at-keptContents && i != h.sent {
+			h.events[i].Values = nil
+		}
+	}
+	if len(h.events) <= 2*keptEvents+keptContents {
+		return
+	}
+	from, to := keptEvents, keptEvents+keptContents // the middle says least
+	if h.sent >= from && h.sent < to {
+		h.events[from], h.sent = h.events[h.sent], from
+		from++
+	} else if h.sent >= to {
+		h.sent -= to - from
+	}
+	h.events = slices.Delete(h.events, from, to)
 }
 
 // eventColumns are the positions of an event's columns, -1 for none.
