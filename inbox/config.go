@@ -26,7 +26,9 @@ const (
 
 // Config adjusts a [Processor]. Group and Topics are required.
 type Config struct {
-	// Group names the reader. Groups consume the same topics independently.
+	// Group names the reader, and what it remembers. Groups consume the same topics
+	// independently; one under a new name begins with the oldest record and makes
+	// every effect again.
 	Group string
 	// Topics are the topics to read.
 	Topics []string
