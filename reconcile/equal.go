@@ -10,6 +10,9 @@ func Equal(a, b Value) (equal bool, note string) {
 	if a.IsNull() || b.IsNull() {
 		return a.IsNull() && b.IsNull(), ""
 	}
+	if a.kind == kindUnread || b.kind == kindUnread {
+		return false, ""
+	}
 	if a.kind != b.kind {
 		var ok bool
 		if a, b, ok = meet(a, b); !ok {

@@ -182,8 +182,8 @@ func (t *tables) event(types []column, got []any, at *eventColumns) (Event, erro
 		if path == "" {
 			continue
 		}
-		if err != nil { // not comparable, and different from whatever the row has
-			e.Values[i] = Value{kind: KindText, text: "(the payload is no JSON)", raw: "(the payload is no JSON)"}
+		if err != nil {
+			e.Values[i] = unread
 			continue
 		}
 		if node, found := lookup(document, path); found {

@@ -266,6 +266,9 @@ func (b *rebuild) try(ctx context.Context, f *Facts) (bool, error) {
 		return true, nil
 	case sent.Delete:
 		return b.write(ctx, f, &b.out.Removed, func() *statement { return b.remove(f) })
+	case slices.ContainsFunc(sent.Values, func(v Value) bool { return v.kind == kindUnread }):
+		b.refuse(f, fmt.Sprintf("the payload of %s v%d is no JSON", sent.ID, sent.Version))
+		return true, nil
 	case f.Read == nil:
 		return b.revive(ctx, f, sent)
 	case b.right(f, sent):

@@ -27,6 +27,12 @@ const (
 	KindUUID   Kind = "uuid"
 )
 
+// kindUnread is that of a member of a payload that is no JSON: it differs from
+// every value, and none can be written for it.
+const kindUnread Kind = "unread"
+
+var unread = Value{kind: kindUnread, text: "(the payload is no JSON)", raw: "(the payload is no JSON)"}
+
 var columnKinds = []Kind{KindAuto, KindBool, KindNumber, KindText, KindBinary, KindTime, KindJSON, KindUUID}
 
 // Value is one column of one row in canonical form. The zero Value is NULL.
