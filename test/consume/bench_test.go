@@ -89,6 +89,11 @@ func postgresBench(t *testing.T) bench[pgx.Tx] {
 	if _, err := st.Pool().Exec(t.Context(), "CREATE TABLE effect (seq BIGSERIAL PRIMARY KEY, event_id TEXT NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
+	return overPostgres(st)
+}
+
+// overPostgres is the bench of a database that has its tables.
+func overPostgres(st *postgres.Store) bench[pgx.Tx] {
 	return bench[pgx.Tx]{
 		st: st,
 		exec: func(ctx context.Context, tx pgx.Tx, query string) error {

@@ -28,6 +28,7 @@ type scene[TX any] struct {
 	gaps    atomic.Int64
 
 	schedule []time.Duration // nil: two short pauses
+	timeout  time.Duration   // of the handler
 	deadline time.Duration   // of gaps
 }
 
@@ -210,6 +211,8 @@ func cases[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 		}
 	})
 
+	run("a handler that outruns its time is never applied late", (*scene[TX]).late)
+
 	// A second reader of the same partitions, whose session the broker has ended,
 	// handles what the first one handles too.
 	run("two readers of one key make one effect and one hold", func(s *scene[TX]) {
@@ -258,7 +261,7 @@ func (s *scene[TX]) start() {
 		return s.handler(ctx, tx, e)
 	}, &inbox.Config{
 		Group: group, Topics: []string{topic}, PollWait: 20 * time.Millisecond, SweepEvery: 50 * time.Millisecond, PauseAfter: -1,
-		Schedule: s.schedule, GapDeadline: s.deadline, Logger: slog.New(slog.DiscardHandler),
+		Schedule: s.schedule, HandlerTimeout: s.timeout, GapDeadline: s.deadline, Logger: slog.New(slog.DiscardHandler),
 		Events: inbox.Events{
 			Duplicate: func(inbox.DuplicateInfo) { s.dups.Add(1) }, Gap: func(inbox.GapInfo) { s.gaps.Add(1) },
 		},
