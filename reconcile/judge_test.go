@@ -96,6 +96,9 @@ func TestJudge(t *testing.T) {
 		// faults of the read side
 		{"read row deleted", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2)}, nil, "", "MISMATCH_READ absent", 0},
 		{"read row edited", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2), Read: row(2, "VOID")}, nil, "", "MISMATCH_READ content", 0},
+		{"a second event of the version waits", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2, event(2, "VOID", StatePending)), Read: row(2, "PAID")}, nil, "", "", 0},
+		{"a second event of the version waits, and was read already", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2, event(2, "VOID", StatePending)), Read: row(2, "VOID")}, nil, "", "", 0},
+		{"a second event of the version waits, read row edited", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2, event(2, "VOID", StatePending)), Read: row(2, "X")}, nil, "", "MISMATCH_READ content", 0},
 		{"read row inserted", Facts{Read: row(1, "NEW")}, nil, "", "MISMATCH_READ extra", 0},
 		{"read row set back", Facts{Write: row(2, "PAID"), Log: log(sent1, sent2), Read: row(1, "NEW")}, nil, "", "MISMATCH_READ behind", 0},
 		{"set back, consumer says applied", Facts{Write: row(2, "PAID"), Log: log(sent1, recent(sent2)), Read: row(1, "NEW"), Consumer: fate("e2", FateApplied)}, nil, "", "MISMATCH_READ set_back behind", 0},
