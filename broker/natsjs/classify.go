@@ -44,6 +44,8 @@ func classifySend(err error, record *waybill.Record) error {
 	switch {
 	case errors.Is(err, nats.ErrDisconnected), errors.Is(err, jetstream.ErrAsyncPublishTimeout):
 		return broker.Unknown(err) // it was on its way
+	case errors.Is(err, nats.ErrBadHeaderMsg): // it never left: no header line can be made of one of its names
+		return broker.Permanent(fmt.Errorf("record %s: %w", record.EventID, err), "names of headers are visible ASCII, and not empty")
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound):
 		return broker.Unavailable(broker.ScopeTopic, err, hintCreateTopic)
 	case errors.As(err, &api):

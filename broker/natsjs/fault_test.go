@@ -155,6 +155,16 @@ func TestARecordThatTheServerRefusesStopsItsKeyOnly(t *testing.T) {
 	}
 }
 
+// Such a name comes from a foreign record of which a dead letter is made. It says
+// nothing of the server, and must not stop what else is sent to it.
+func TestAHeaderThatCannotBeSentIsTheRecordsOwnFault(t *testing.T) {
+	b := open(t, startServer(t).ClientURL(), nil)
+	ensure(t, b, broker.TopicSpec{Name: "orders", Partitions: 1})
+	batch := []waybill.Record{record("orders", "a", "a1"), record("orders", "b", "b1")}
+	batch[0].Headers = append(batch[0].Headers, waybill.Header{Key: "", Value: []byte("x")})
+	wantClasses(t, try(t, b, batch...), "permanent", "ok")
+}
+
 func TestAFullStreamIsUnavailableUntilThereIsRoom(t *testing.T) {
 	s := startServer(t)
 	b := open(t, s.ClientURL(), &natsjs.Config{MaxBytes: 20_000})
