@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -211,6 +212,8 @@ func cases[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 		}
 	})
 
+	run("tables of version 1 are brought up to date with what is in them", (*scene[TX]).upgrade)
+
 	run("a handler that outruns its time is never applied late", (*scene[TX]).late)
 
 	// A second reader of the same partitions, whose session the broker has ended,
@@ -245,8 +248,8 @@ func cases[TX any](t *testing.T, open func(t *testing.T) bench[TX]) {
 	})
 }
 
-// start runs a consumer until the test ends.
-func (s *scene[TX]) start() {
+// start runs a consumer until it is stopped or the test ends.
+func (s *scene[TX]) start() (stop func()) {
 	s.t.Helper()
 	if s.schedule == nil {
 		s.schedule = []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
@@ -272,12 +275,14 @@ func (s *scene[TX]) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	s.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			s.t.Errorf("Run: %v", err)
 		}
 	})
+	s.t.Cleanup(stop)
+	return stop
 }
 
 // publish sends the versions from..to of a key.
