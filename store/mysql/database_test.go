@@ -248,6 +248,36 @@ func TestDeadlockEndsTheWholeTransaction(t *testing.T) {
 	})
 }
 
+// A handler commits the transaction that it was given. What was marked for the
+// events behind its own must not stay.
+func TestHandlerCannotCommit(t *testing.T) {
+	onEach(t, func(t *testing.T, s server) {
+		st := openStore(t, s.freshDatabase(t), storetest.Options{})
+		tx, err := st.BeginInbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, err := tx.MarkConsumed(t.Context(), store.Consumed{Group: "g", Event: event("e1", "k"), Outcome: store.Applied}); !first || err != nil {
+			t.Fatalf("mark consumed: got %t, %v", first, err)
+		}
+		if err := tx.Handle().Commit(); err == nil {
+			t.Error("the handler's commit: got no error")
+		}
+		if err := tx.Sound(); err == nil {
+			t.Error("sound: got no error")
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("commit: got no error")
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Errorf("rollback: %v", err)
+		}
+		if found, err := st.FindConsumed(t.Context(), "e1"); err != nil || len(found) != 0 {
+			t.Errorf("consumed: got %v, %v", found, err)
+		}
+	})
+}
+
 // A statement that commits under the handler takes the savepoint away.
 func TestImplicitCommitIsNoticed(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) {

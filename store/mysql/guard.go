@@ -13,10 +13,12 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
+var errNotYours = errors.New("the transaction is ended by the one who began it, not by a handler")
+
 // errRolledBack refuses statements of a transaction that the server has ended.
 var errRolledBack = errors.New("the server rolled the transaction back after an earlier failure")
 
-// connector opens connections that mend three things of the plain ones.
+// connector opens connections that mend four things of the plain ones.
 //
 // A deadlock makes the server roll back the whole transaction of its victim.
 // What database/sql still takes for that transaction would then run and commit
@@ -26,6 +28,10 @@ var errRolledBack = errors.New("the server rolled the transaction back after an 
 //
 // The end of the context of an abortable transaction ends its running
 // statement, whatever context that was given.
+//
+// An abortable transaction is committed by the one who began it. A handler that
+// did so would commit what it knows nothing of: that events behind its own, whose
+// handlers have not run, are consumed. All is rolled back instead.
 //
 // A statement that was given up is ended on the server too. It would otherwise
 // keep its locks until it next looks at its client.
@@ -130,6 +136,7 @@ type guardedConn struct {
 	open  bool // within BeginTx .. Commit or Rollback
 	died  bool // the server has ended the open transaction
 	abort context.Context
+	ours  bool // the open transaction may be committed by whoever has it
 	atEnd []func()
 }
 
@@ -149,7 +156,8 @@ func (c *guardedConn) BeginTx(ctx context.Context, options driver.TxOptions) (dr
 		return nil, err
 	}
 	c.open, c.died = true, false
-	if ctx.Value(abortableTx) != nil {
+	c.ours = ctx.Value(abortableTx) == nil
+	if !c.ours {
 		c.abort = ctx
 	}
 	return &guardedTx{c, tx}, nil
@@ -316,6 +324,9 @@ type guardedTx struct {
 // Commit implements driver.Tx.
 func (t *guardedTx) Commit() error {
 	refused := t.c.admit()
+	if refused == nil && !t.c.ours {
+		refused = errNotYours
+	}
 	t.end()
 	if refused != nil {
 		_ = t.tx.Rollback()

@@ -150,6 +150,7 @@ func (t *inboxTx) Commit(ctx context.Context) error {
 	}
 	err := ctx.Err()
 	if err == nil {
+		t.guard.ours = true
 		err = t.sqlTx.Commit()
 	}
 	t.mu.Unlock()

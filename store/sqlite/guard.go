@@ -10,7 +10,7 @@ import (
 	sqlite "modernc.org/sqlite"
 )
 
-// guardedConnector opens connections that mend four things of the plain ones.
+// guardedConnector opens connections that mend five things of the plain ones.
 //
 // A failed statement can make SQLite roll back the whole transaction: a full
 // disk does, and so does an interrupt. What database/sql still takes for that
@@ -20,6 +20,10 @@ import (
 //
 // The end of the context of an abortable transaction interrupts its running
 // statement, whatever context that was given.
+//
+// An abortable transaction is committed by the one who began it. A handler that
+// did so would commit what it knows nothing of: that events behind its own, whose
+// handlers have not run, are consumed. All is rolled back instead.
 //
 // Commits are durable or relaxed as the transaction asks for.
 //
@@ -83,8 +87,11 @@ type guardedConn struct {
 	died    atomic.Bool // SQLite has ended the open transaction
 	relaxed bool        // synchronous is NORMAL
 	abort   context.Context
+	ours    bool // the open transaction may be committed by whoever has it
 	atEnd   []func()
 }
+
+var errNotYours = errors.New("the transaction is ended by the one who began it, not by a handler")
 
 type contextKey int
 
@@ -112,7 +119,8 @@ func (c *guardedConn) BeginTx(ctx context.Context, options driver.TxOptions) (dr
 	}
 	c.died.Store(false)
 	c.open.Store(true)
-	if ctx.Value(abortableTx) != nil {
+	c.ours = ctx.Value(abortableTx) == nil
+	if !c.ours {
 		c.abort = ctx
 	}
 	return &guardedTx{c, tx}, nil
@@ -313,12 +321,15 @@ type guardedTx struct {
 // Commit implements driver.Tx.
 func (t *guardedTx) Commit() error {
 	aborted := t.c.abort != nil && t.c.abort.Err() != nil
+	foreign := !t.c.ours
 	died := t.end()
 	switch {
 	case died:
 		return errRolledBack
 	case aborted:
 		return errors.Join(context.Canceled, t.tx.Rollback())
+	case foreign:
+		return errors.Join(errNotYours, t.tx.Rollback())
 	}
 	return t.tx.Commit()
 }

@@ -258,3 +258,41 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// A handler commits the transaction that it was given. What was marked for the
+// events behind its own must not stay.
+func TestHandlerCannotCommit(t *testing.T) {
+	st := open(t, nil)
+	makeTable(t, st)
+	tx, err := st.BeginInbox(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Savepoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := tx.MarkConsumed(t.Context(), store.Consumed{Group: "g", Event: event("e1", "k"), Outcome: store.Applied}); !first || err != nil {
+		t.Fatalf("mark consumed: got %t, %v", first, err)
+	}
+	if _, err := tx.Handle().ExecContext(t.Context(), `INSERT INTO stock (n) VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Handle().Commit(); err == nil {
+		t.Error("the handler's commit: got no error")
+	}
+	if err := tx.Sound(); err == nil {
+		t.Error("sound: got no error")
+	}
+	if err := tx.Commit(t.Context()); err == nil {
+		t.Error("commit: got no error")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Errorf("rollback: %v", err)
+	}
+	if n := stock(t, st); n != 0 {
+		t.Errorf("rows: got %d, want none", n)
+	}
+	if rows, err := st.FindConsumed(t.Context(), "e1"); err != nil || len(rows) != 0 {
+		t.Errorf("consumed: got %v, %v", rows, err)
+	}
+}

@@ -124,6 +124,7 @@ func (t *inboxTx) Commit(ctx context.Context) error {
 	}
 	err := ctx.Err()
 	if err == nil {
+		t.guard.ours = true
 		err = t.tx.Commit()
 	}
 	t.mu.Unlock()
