@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -63,48 +64,98 @@ func (r *run) confirm(ctx context.Context) error {
 	return nil
 }
 
-// round reads the candidates that have a due time again, each not before it.
+// appointment is a candidate with when it is to be read again.
+type appointment struct {
+	candidate
+
+	at time.Time
+}
+
+// round reads the candidates that have a due time again, each not before it,
+// and those together that are due together. Who has a due time is settled before
+// the first wait: it is not lost by waiting for others.
 func (r *run) round(ctx context.Context, due func(*candidate) (time.Time, bool)) error {
-	kept := r.candidates[:0]
+	var kept []candidate
+	var waiting []appointment
 	for i := range r.candidates {
-		c := r.candidates[i]
-		at, again := due(&c)
-		if !again {
-			kept = append(kept, c)
-			continue
+		if at, again := due(&r.candidates[i]); again {
+			waiting = append(waiting, appointment{r.candidates[i], at})
+		} else {
+			kept = append(kept, r.candidates[i])
 		}
-		if wait := at.Sub(r.clock.Now()); wait > 0 {
+	}
+	r.candidates = nil
+	slices.SortStableFunc(waiting, func(a, b appointment) int { return a.at.Compare(b.at) })
+	for len(waiting) > 0 {
+		if wait := waiting[0].at.Sub(r.clock.Now()); wait > 0 {
 			if err := r.clock.Wait(ctx, wait); err != nil {
 				return err
 			}
 		}
-		stays, err := r.reread(ctx, &c)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			r.lose(Range{only: &c.key}, err)
-		case stays:
-			kept = append(kept, c)
+		now, n := r.clock.Now(), 1
+		for n < min(len(waiting), amongKeys) && !waiting[n].at.After(now) {
+			n++
 		}
+		stay, err := r.reread(ctx, waiting[:n])
+		if err != nil {
+			return err
+		}
+		kept, waiting = append(kept, stay...), waiting[n:]
 	}
 	r.candidates = kept
 	return nil
 }
 
-// reread judges a key anew. It reports whether the key is still a candidate;
-// one that turned out to be in flight is in the report.
-func (r *run) reread(ctx context.Context, c *candidate) (bool, error) {
-	found, _, err := r.gather(ctx, Range{only: &c.key})
-	if err != nil {
-		return false, err
+// reread judges keys anew, and returns those that are still candidates; what
+// turned out to be in flight is in the report. Of keys that cannot be read
+// together each is tried by itself, so that one does not lose the others.
+func (r *run) reread(ctx context.Context, some []appointment) (stay []candidate, err error) {
+	whole := Range{only: &some[0].key}
+	if len(some) > 1 {
+		whole = Range{}
+		for i := range some {
+			whole.among = append(whole.among, some[i].key)
+		}
+		slices.SortFunc(whole.among, Key.Compare)
 	}
-	facts := Facts{Key: c.key}
-	if len(found) > 0 {
-		facts = found[0]
+	found, _, err := r.gather(ctx, whole)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && len(some) > 1:
+		for i := range some {
+			one, err := r.reread(ctx, some[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			stay = append(stay, one...)
+		}
+		return stay, nil
+	case err != nil:
+		r.lose(whole, err)
+		return nil, nil
+	}
+	facts := make(map[string]Facts, len(found))
+	for i := range found {
+		facts[found[i].Key.order] = found[i]
 	}
 	r.now()
-	write, read := Judge(&facts, &r.rules)
+	for i := range some {
+		c := some[i].candidate
+		anew, there := facts[c.key.order]
+		if !there {
+			anew = Facts{Key: c.key}
+		}
+		if r.stays(&c, &anew) {
+			stay = append(stay, c)
+		}
+	}
+	return stay, nil
+}
+
+// stays reports whether a key is still a candidate.
+func (r *run) stays(c *candidate, anew *Facts) bool {
+	write, read := Judge(anew, &r.rules)
 	r.report.Healed += healed(c.write, write) + healed(c.read, read)
 	// A side that had nothing to say at first has had no time to settle.
 	if c.write == nil {
@@ -113,15 +164,15 @@ func (r *run) reread(ctx context.Context, c *candidate) (bool, error) {
 	if c.read == nil {
 		read = nil
 	}
-	c.facts, c.write, c.read = facts.trimmed(), write, read
+	c.facts, c.write, c.read = anew.trimmed(), write, read
 	if write == nil && read == nil {
-		return false, nil
+		return false
 	}
 	if c.settled() {
 		r.report.add(c, r.check)
-		return false, nil
+		return false
 	}
-	return true, nil
+	return true
 }
 
 func healed(before, after *Verdict) int {

@@ -252,6 +252,45 @@ func TestARecentEventHasTheConsumersDeadline(t *testing.T) {
 	}
 }
 
+func TestADeadlineIsKeptWhileOthersAreAwaited(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", 2)
+	w.put("b", 2)
+	w.log["a"][1].CreatedAt = testNow.Add(-time.Minute) // due after 4 m
+	w.log["b"][1].CreatedAt = testNow.Add(-4 * time.Minute)
+	w.read["a"].Values, w.read["b"].Values = status("half done"), status("half done")
+	w.script = []step{
+		{50 * time.Second, func() { w.read["b"].Values = status("s") }},
+		{3 * time.Minute, func() { w.read["a"].Values = status("s") }},
+	}
+	expect(t, w.run(nil))
+}
+
+func TestWhatIsDueTogetherIsReadTogether(t *testing.T) {
+	w := newWorld(t)
+	var want []string
+	for i := range 1000 {
+		key := fmt.Sprintf("k%03d", i)
+		w.put(key, 1)
+		w.read[key].Values = status("edited")
+		if i == 500 {
+			w.fail = func(arm string, r Range) error { // it can be read at first, and no more
+				if one := textKey(t, key); arm == "read" && r.Contains(one) && w.at.After(testNow) {
+					return errors.New("broken page")
+				}
+				return nil
+			}
+			continue
+		}
+		want = append(want, "MISMATCH_READ "+key)
+	}
+	report := w.run(func(c *Check) { c.ChunkRows, c.Confirm = 400, []time.Duration{time.Second} })
+	expect(t, report, append(want, "UNVERIFIED k500")...)
+	if got := len(w.asked); got > 3+3+400 {
+		t.Errorf("the read side was asked %d times", got)
+	}
+}
+
 func TestHotKeyWithAStuckConsumer(t *testing.T) {
 	w := newWorld(t)
 	w.put("a", 1)
