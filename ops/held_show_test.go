@@ -2,6 +2,7 @@ package ops
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +67,36 @@ func TestHeldEventIsShownWithItsDeadLetter(t *testing.T) {
 	}
 	if _, ok, err := ShowHeld(t.Context(), heldDesk(t).Store, "inventory", "nope", false); ok || err != nil {
 		t.Errorf("an event that is not held: %t, %v", ok, err)
+	}
+}
+
+func TestTraceTellsOfCallsAndDeadLetters(t *testing.T) {
+	d := heldDesk(t)
+	answers := func() (all []string) {
+		result, err := Trace(t.Context(), d.Store, []Inbox{{Name: "inventory", Reader: d.Store}}, TraceQuery{EventID: "dead"})
+		d.must(err)
+		for _, l := range result.Events[0].Lines {
+			if l.Question == "called?" || l.Question == "dead letter?" {
+				all = append(all, l.Group+": "+l.Question+" "+l.Answer)
+			}
+		}
+		return all
+	}
+	if got := answers(); len(got) > 0 {
+		t.Errorf("of nothing: %q", got)
+	}
+	d.doubtful("dead", false, 0)
+	held, err := d.ListHeld(t.Context(), "inventory", store.HeldFilter{EventID: "dead"})
+	d.must(err)
+	d.must(d.NoteDeadLetter(t.Context(), held[0], ""))
+	want := []string{"inventory: dead letter? sent " + stamp(d.at), "inventory: called? coupon: DOING, in doubt, key k-dead"}
+	if got := answers(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	_, err = NewHeld(d.Store).Resolve(t.Context(), annasWish, "inventory", Resolution{Done: true}, "dead")
+	d.must(err)
+	want = []string{"inventory: called? coupon: DONE, key k-dead"}
+	if got := answers(); !slices.Equal(got, want) {
+		t.Errorf("answered: got %q, want %q", got, want)
 	}
 }

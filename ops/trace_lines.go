@@ -155,6 +155,7 @@ func (p *sheet) inbox(ctx context.Context, in groupsOf) {
 			continue
 		}
 		p.group(in.Name, group, rowOf(consumed, group), held, in.progressOf(ctx, group, held))
+		p.calls(ctx, in, group)
 	}
 }
 
@@ -235,12 +236,44 @@ func (p *sheet) held(group string, h *store.Held, settled int64) {
 	switch h.State {
 	case store.HeldDead:
 		p.known(group, "dead?", "yes: DEAD after %s%s", attempts(h.Attempts), failure)
+		p.deadLetter(group, h)
 	case store.HeldRetry:
 		p.known(group, "dead?", "no: RETRY after %s, next in %s%s", attempts(h.Attempts), round(max(h.RetryIn, 0)), failure)
 	case store.HeldWaiting:
 		p.known(group, "dead?", "no: WAITING for version %d of its aggregate, since %s", settled+1, stamp(h.HeldAt))
 	default:
 		p.known(group, "dead?", "no: %s behind an earlier event of its key, since %s", h.State, stamp(h.HeldAt))
+	}
+}
+
+// deadLetter says nothing of a letter of which nothing is known: most groups send
+// none.
+func (p *sheet) deadLetter(group string, h *store.Held) {
+	switch {
+	case h.DeadLetterNote != "":
+		p.known(group, "dead letter?", "none: %s", firstLine(h.DeadLetterNote))
+	case !h.DeadLetterAt.IsZero():
+		p.known(group, "dead letter?", "sent %s", stamp(h.DeadLetterAt))
+	}
+}
+
+// calls has a line for each call to another system.
+func (p *sheet) calls(ctx context.Context, in groupsOf, group string) {
+	reader, ok := in.Reader.(store.Effects)
+	if !ok {
+		return
+	}
+	calls, err := reader.ListEffects(ctx, group, p.id)
+	if err != nil {
+		p.unknown(group, "called?", "inbox %s cannot be read: %v", in.Name, err)
+	}
+	for i := range calls {
+		c := viewCall(&calls[i])
+		state := c.State
+		if c.InDoubt {
+			state += ", in doubt"
+		}
+		p.known(group, "called?", "%s: %s, key %s", c.Name, state, c.IdempotencyKey)
 	}
 }
 

@@ -22,8 +22,9 @@ type traceCmd struct {
 // Help has the examples.
 func (traceCmd) Help() string {
 	return `One line for each question: when it was produced, whether it is in the outbox, how it was captured, where it was published,
-and of each consumer whether it was received, duplicated, applied, dead. What cannot be known is said to be unknown, with
-the cause. Where the event stands still, the last lines say why and what to do.
+and of each consumer whether it was received, duplicated, applied, dead, and which other systems it called with
+which key. What cannot be known is said to be unknown, with the cause. Where the event stands still, the last lines say why and
+what to do.
 
 An event that was never written leaves no trace. That one is found by comparing the business table, the log and the read
 model: waybill reconcile, and docs/guide/reconcile.md.
