@@ -286,7 +286,14 @@ func (all *reconcileStatus) text(a *app) string {
 			line("now", "it has never run")
 		}
 		if r := s.LastRun; r != nil {
-			line("last run", strings.TrimSpace(fmt.Sprintf("%s %s %s, %d differences %s", stamp(r.StartedAt), r.Mode, r.State, r.Differences, r.Error)))
+			unverified := ""
+			if r.Unverified > 0 {
+				unverified = fmt.Sprintf(", %d not verified", r.Unverified)
+			}
+			line("last run", strings.TrimSpace(fmt.Sprintf("%s %s %s, %d differences%s %s", stamp(r.StartedAt), r.Mode, r.State, r.Differences, unverified, r.Error)))
+			if len(s.Coverage) == 0 {
+				line("covered", "nothing yet: no run has compared all that it was to")
+			}
 		}
 		for _, covered := range s.Coverage {
 			line("covered", fmt.Sprintf("%s until %s, %s ago", map[reconcile.Mode]string{reconcile.ModeWindow: "recent changes", reconcile.ModeFull: "all keys"}[covered.Kind],
