@@ -23,6 +23,8 @@ type DoctorConfig struct {
 	// NoTrigger says that producers write the queue row themselves, so no
 	// trigger is expected.
 	NoTrigger bool
+	// Head says that heads are to be kept.
+	Head bool
 	// Checker, where set, examines the broker too, for these topics.
 	Checker broker.Checker
 	Topics  []string
@@ -43,6 +45,7 @@ type DoctorConfig struct {
 const (
 	CheckSchema   = "schema"
 	CheckTrigger  = "trigger"
+	CheckHeads    = "heads"
 	CheckUnqueued = "unqueued events"
 	CheckOrphans  = "orphaned queue rows"
 	CheckLeases   = "leases"
@@ -133,6 +136,7 @@ func (d *doctor) schema(ctx context.Context) (goOn bool, err error) {
 	}
 	d.found(Examination{Check: CheckSchema, OK: true, Detail: fmt.Sprintf("version %d", meta.Version)})
 	d.trigger(meta)
+	d.heads(meta)
 	return true, nil
 }
 
@@ -151,6 +155,24 @@ func (d *doctor) trigger(meta store.Meta) {
 		e.Hint = "run: waybill migrate, or set no_trigger where producers write the queue row themselves"
 	}
 	d.found(e)
+}
+
+// heads says nothing where there are none and none are wanted.
+func (d *doctor) heads(meta store.Meta) {
+	switch {
+	case d.config.Head && !meta.Head:
+		d.found(Examination{
+			Check: CheckHeads, Detail: "the configuration says head, and there is no table of heads",
+			Hint: "run: waybill migrate --head, or remove head from the configuration",
+		})
+	case meta.Head && d.config.NoTrigger && !d.config.Head:
+		d.found(Examination{
+			Check: CheckHeads, Detail: "there is a table of heads, and without a trigger producers write it only where they are told to",
+			Hint: "set store.head: true, and Config.Head in the producers",
+		})
+	case meta.Head:
+		d.found(Examination{Check: CheckHeads, OK: true, Detail: "kept"})
+	}
 }
 
 // unqueued looks for facts with neither queue row nor receipt: nothing will

@@ -33,6 +33,9 @@ func TestDoctorFinds(t *testing.T) {
 		{name: "newer tables", arrange: func(d *desk) { d.SetSchemaVersion(store.SchemaVersion + 1) }, check: CheckSchema, detail: "this release knows"},
 		{name: "trigger missing", store: memstore.Config{NoTrigger: true}, check: CheckTrigger, detail: "not installed"},
 		{name: "trigger unwanted", config: DoctorConfig{NoTrigger: true}, check: CheckTrigger, detail: "installed, but"},
+		{name: "heads", store: memstore.Config{Head: true}, config: DoctorConfig{Head: true}},
+		{name: "heads missing", config: DoctorConfig{Head: true}, check: CheckHeads, detail: "no table"},
+		{name: "heads not written", store: memstore.Config{NoTrigger: true, Head: true}, config: DoctorConfig{NoTrigger: true}, check: CheckHeads, detail: "without a trigger"},
 		{
 			name: "facts alone", store: memstore.Config{NoTrigger: true}, config: DoctorConfig{NoTrigger: true, Limit: 1},
 			arrange: func(d *desk) { d.add(order("e1", 1), order("e2", 2)) },

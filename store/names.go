@@ -21,6 +21,7 @@ type Names struct {
 	Member   string // consumer_member
 	Effect   string // effect_call
 	Horizon  string // consumer_horizon
+	Head     string // outbox_head
 }
 
 // WithDefaults returns the names with the empty ones filled in.
@@ -46,6 +47,7 @@ func (n Names) WithDefaults() Names {
 		{&n.Member, "consumer_member"},
 		{&n.Effect, "effect_call"},
 		{&n.Horizon, "consumer_horizon"},
+		{&n.Head, "outbox_head"},
 	} {
 		if *f.field == "" {
 			*f.field = f.name

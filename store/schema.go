@@ -26,6 +26,10 @@ type MigrateOptions struct {
 	// producer must then write the queue row itself, as Append does with an
 	// adapter's Config.NoTrigger.
 	NoTrigger bool
+	// Head adds the table of heads, in which each aggregate's latest versioned
+	// event outlives the facts, and fills it from the facts that are there. Once
+	// added it stays, whatever later migrations say.
+	Head bool
 	// SkipOutbox and SkipInbox leave out the tables of one side.
 	SkipOutbox, SkipInbox bool
 }
@@ -36,6 +40,7 @@ type Meta struct {
 	Trigger bool // whether the queue trigger is installed
 	Outbox  bool // whether the outbox tables exist
 	Inbox   bool // whether the inbox tables exist
+	Head    bool // whether heads are kept
 }
 
 // Schema creates and checks the tables.

@@ -59,7 +59,7 @@ func (c *doctorCmd) Run(a *app) error {
 	inboxes, closeInboxes := a.openInboxes(&loaded.Config)
 	defer closeInboxes()
 	settings := &ops.DoctorConfig{
-		NoTrigger: loaded.Store.NoTrigger, Topics: slices.Sorted(maps.Keys(loaded.Relay.Topics)),
+		NoTrigger: loaded.Store.NoTrigger, Head: loaded.Store.Head, Topics: slices.Sorted(maps.Keys(loaded.Relay.Topics)),
 		MaxPendingAge: loaded.Status.MaxPendingAge, InboxRetention: inboxRetention(loaded.Cleanup), Inboxes: inboxes, Now: now,
 	}
 	if !c.NoBroker && loaded.Broker.Kind != "embedded" {

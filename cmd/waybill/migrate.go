@@ -11,6 +11,7 @@ import (
 type migrateCmd struct {
 	Print     bool `help:"Print the SQL instead of running it, for a tool of your own."`
 	NoTrigger bool `help:"Leave out the trigger that queues each event; producers then write the queue row too."`
+	Head      bool `help:"Also keep the latest event of each aggregate in a table of its own, which outlives the events."`
 	NoOutbox  bool `help:"Leave out the producer's tables."`
 	NoInbox   bool `help:"Leave out the consumer's tables."`
 }
@@ -23,6 +24,7 @@ Examples:
 
 	waybill migrate
 	waybill migrate --print >waybill.sql
+	waybill migrate --head
 	waybill migrate --no-outbox --set store.dsn=inventory.db`
 }
 
@@ -39,7 +41,7 @@ func (c *migrateCmd) Run(a *app) error {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	options := store.MigrateOptions{NoTrigger: c.NoTrigger || loaded.Store.NoTrigger, SkipOutbox: c.NoOutbox, SkipInbox: c.NoInbox}
+	options := store.MigrateOptions{NoTrigger: c.NoTrigger || loaded.Store.NoTrigger, Head: c.Head || loaded.Store.Head, SkipOutbox: c.NoOutbox, SkipInbox: c.NoInbox}
 	if c.Print {
 		_, err := io.WriteString(a.stdout, st.MigrateSQL(options))
 		return err
@@ -54,6 +56,9 @@ func (c *migrateCmd) Run(a *app) error {
 	trigger := "with the queue trigger"
 	if !meta.Trigger {
 		trigger = "without a queue trigger"
+	}
+	if meta.Head {
+		trigger += " and heads"
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: tables of version %d are in place, %s\n", adapter.Describe(loaded.Store), meta.Version, trigger)
 	return err

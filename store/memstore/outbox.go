@@ -15,6 +15,7 @@ type eventRow struct {
 	id        int64
 	createdAt time.Time
 	queued    bool // a queue row is made with it
+	headed    bool // its head is written where there are heads
 	event     waybill.Event
 }
 
@@ -48,6 +49,7 @@ type outboxTables struct {
 	queue    map[int64]queueRow
 	receipts map[int64]receiptRow
 	archive  map[string]store.Tracked
+	heads    map[aggregate]store.Head
 	audit    []store.AuditEntry
 	leases   [store.Lanes]leaseRow
 	relays   map[string]relayRow
@@ -65,6 +67,7 @@ func (o *outboxTables) init() {
 	o.queue = make(map[int64]queueRow)
 	o.receipts = make(map[int64]receiptRow)
 	o.archive = make(map[string]store.Tracked)
+	o.heads = make(map[aggregate]store.Head)
 	o.relays = make(map[string]relayRow)
 	o.keys = make(map[int64]*index)
 	for lane := range store.Lanes {

@@ -17,6 +17,12 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 		if !options.SkipOutbox {
 			s.meta.Outbox = true
 			s.meta.Trigger = !options.NoTrigger
+			if options.Head && !s.meta.Head {
+				s.meta.Head = true
+				for _, row := range s.outbox.events {
+					s.outbox.setHead(row)
+				}
+			}
 		}
 		if !options.SkipInbox {
 			s.meta.Inbox = true

@@ -17,6 +17,8 @@ type Config struct {
 	// NoTrigger makes Append write the queue row itself, and New leave out the
 	// trigger.
 	NoTrigger bool
+	// Head makes New keep heads, and Append write them itself, with NoTrigger.
+	Head bool
 	// Empty makes New leave out the tables: Migrate makes them.
 	Empty bool
 }
@@ -45,6 +47,7 @@ type Store struct {
 
 var (
 	_ store.Outbox        = (*Store)(nil)
+	_ store.HeadReader    = (*Store)(nil)
 	_ store.Appender[*Tx] = (*Store)(nil)
 	_ store.Consumer[*Tx] = (*Store)(nil)
 	_ store.InboxTx[*Tx]  = inboxTx{}
@@ -64,7 +67,7 @@ func New(config *Config) *Store {
 	s.inbox.init()
 	if !s.config.Empty {
 		s.made = true
-		s.meta = store.Meta{Version: store.SchemaVersion, Trigger: !s.config.NoTrigger, Outbox: true, Inbox: true}
+		s.meta = store.Meta{Version: store.SchemaVersion, Trigger: !s.config.NoTrigger, Outbox: true, Inbox: true, Head: s.config.Head}
 	}
 	return s
 }

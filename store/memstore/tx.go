@@ -173,6 +173,9 @@ func (s *Store) applyWrites(w *writes) {
 	// In order of id, so that the indexes grow at their end.
 	for _, row := range slices.SortedFunc(maps.Values(w.events), func(a, b eventRow) int { return int(a.id - b.id) }) {
 		s.outbox.insert(row)
+		if s.meta.Head && row.headed {
+			s.outbox.setHead(row)
+		}
 	}
 	for key, row := range w.consumed {
 		s.inbox.consumed[key] = row

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -51,7 +52,7 @@ func (s *Store) Append(ctx context.Context, tx store.SQLTx, events []waybill.Eve
 	a := appending{s: s, tx: tx, results: results}
 	size := 0
 	var part []indexed
-	for i := range events {
+	for _, i := range s.appendOrder(events) {
 		e := &events[i]
 		if seen[e.ID] {
 			results[i] = duplicate(e.ID)
@@ -70,6 +71,23 @@ func (s *Store) Append(ctx context.Context, tx store.SQLTx, events []waybill.Eve
 		return nil, failure("append", keyOf(events), err)
 	}
 	return results, nil
+}
+
+// appendOrder returns the order in which events are inserted. A trigger that
+// keeps heads locks them row by row, so they come in the order of their keys:
+// two transactions that meet the same aggregates then wait for each other and
+// do not deadlock. The events of one key stay as they are.
+func (s *Store) appendOrder(events []waybill.Event) []int {
+	order := make([]int, len(events))
+	for i := range order {
+		order[i] = i
+	}
+	if s.config.Head {
+		slices.SortStableFunc(order, func(a, b int) int {
+			return strings.Compare(events[a].EffectiveKey(), events[b].EffectiveKey())
+		})
+	}
+	return order
 }
 
 func duplicate(id string) error {
@@ -115,6 +133,9 @@ func (a *appending) add(ctx context.Context, part []indexed) error {
 		return nil
 	}
 	_, err = a.tx.ExecContext(ctx, a.s.sql(queueNewSQL), list(idsOf(part)))
+	if err == nil && a.s.config.Head {
+		_, err = a.tx.ExecContext(ctx, a.s.sql(headNewSQL), list(idsOf(part)))
+	}
 	return err
 }
 

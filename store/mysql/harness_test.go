@@ -48,7 +48,7 @@ func (s server) harness() storetest.Harness[*sql.Tx] {
 			s.drop(t, options.Names.Schema)
 			t.Cleanup(func() { s.drop(t, options.Names.Schema) })
 		}
-		if strings.HasPrefix(t.Name(), "TestRelay") || options.Bare || options.Names != (store.Names{}) {
+		if strings.HasPrefix(t.Name(), "TestRelay") || options.Bare || options.Head || options.Names != (store.Names{}) {
 			return subject(openStore(t, s.freshDatabase(t), options), options)
 		}
 		return subject(openStore(t, s.usedDatabase(t), options), options)
@@ -102,7 +102,7 @@ const testWindow = 5 * time.Second
 
 func openStore(t testing.TB, dsn string, options storetest.Options) *mysql.Store {
 	t.Helper()
-	st, err := mysql.Open(t.Context(), dsn, &mysql.Config{NoTrigger: options.NoTrigger, Names: options.Names, CommitWindow: testWindow})
+	st, err := mysql.Open(t.Context(), dsn, &mysql.Config{NoTrigger: options.NoTrigger, Head: options.Head, Names: options.Names, CommitWindow: testWindow})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -112,7 +112,7 @@ func openStore(t testing.TB, dsn string, options storetest.Options) *mysql.Store
 		}
 	})
 	if !options.Bare {
-		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger}); err != nil {
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger, Head: options.Head}); err != nil {
 			t.Fatalf("migrate: %v", err)
 		}
 	}

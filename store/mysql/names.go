@@ -74,6 +74,7 @@ func newNames(n store.Names, d dialect) (*names, error) {
 		"{new_lane}", newRow.Replace(laneOf), "{new_key_hash}", newRow.Replace(keyHashOf), "{new_topic_hash}", newRow.Replace(topicHashOf),
 		"{collation}", d.collation, "{schema}", quote(n.Schema),
 		"{options}", "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE " + d.collation,
+		"{head_trigger}", qualify(n.Schema, n.Event+"_head"),
 		"{key_trigger}", qualify(n.Schema, made.keyTrigger), "{queue_trigger}", qualify(n.Schema, made.queueTrigger),
 	}
 	for _, alias := range []string{"e", "l", "p", "r"} {
@@ -98,6 +99,7 @@ func newNames(n store.Names, d dialect) (*names, error) {
 		{"member", n.Member},
 		{"effect", n.Effect},
 		{"horizon", n.Horizon},
+		{"head", n.Head},
 	} {
 		if err := checkName(table.name); err != nil {
 			return nil, err

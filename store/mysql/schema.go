@@ -16,7 +16,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-//go:embed migrations/*.sql trigger/*.sql
+//go:embed migrations/*.sql trigger/*.sql head/*.sql
 var scripts embed.FS
 
 // Keys of the meta table.
@@ -26,6 +26,7 @@ const (
 	metaInbox   = "inbox"   // version of the inbox tables
 	metaTrigger = "trigger" // triggerVersion, or absent
 	metaLanes   = "lane_function"
+	metaHead    = "head" // headVersion, or absent
 )
 
 // laneFunction names the expressions for lane and hashes, whose values stored
@@ -34,6 +35,9 @@ const laneFunction = "1"
 
 // triggerVersion grows when the triggers change.
 const triggerVersion = "1"
+
+// headVersion grows when the table of heads or its trigger changes.
+const headVersion = "1"
 
 const (
 	// While a statement waits for a table's lock, everybody who comes after it
@@ -147,6 +151,9 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.Migra
 			return err
 		}
 	}
+	if options.Head && done[metaHead] == "" {
+		return s.fillHeads(ctx)
+	}
 	return nil
 }
 
@@ -213,6 +220,13 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 			addScript("trigger/install.sql")
 			record(metaTrigger, triggerVersion)
 		}
+		if options.Head || done[metaHead] != "" {
+			addScript("head/create.sql")
+			if !options.NoTrigger {
+				addScript("head/install.sql")
+			}
+			record(metaHead, headVersion)
+		}
 	}
 	record(metaVersion, current)
 	return steps
@@ -223,7 +237,7 @@ func script(name string) string {
 	if err != nil {
 		panic(err) // it is part of this program
 	}
-	return string(text)
+	return putHead.Replace(string(text))
 }
 
 // statementsOf splits a script of ours, in which a semicolon at the end of a
@@ -277,7 +291,7 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 			Op: "mysql: read meta", Key: metaVersion, Err: fmt.Errorf("%w: a migration was not finished", store.ErrSchemaOlder), Hint: "run the migration",
 		}
 	}
-	meta.Outbox, meta.Inbox = values[metaOutbox] != "", values[metaInbox] != ""
+	meta.Outbox, meta.Inbox, meta.Head = values[metaOutbox] != "", values[metaInbox] != "", values[metaHead] != ""
 	switch {
 	case meta.Version > store.SchemaVersion:
 		return meta, newerError(meta.Version)

@@ -24,6 +24,9 @@ type Config struct {
 	// NoTrigger makes Append write the queue row itself; see
 	// [store.MigrateOptions].
 	NoTrigger bool
+	// Head makes Append, with NoTrigger, write the heads itself; see
+	// [store.MigrateOptions.Head]. A trigger does it unasked.
+	Head bool
 	// MaxConns bounds the pool, in connections. 0 means 16. The store's own short
 	// transactions have a pool of the same size beside it.
 	MaxConns int
@@ -48,6 +51,7 @@ type Store struct {
 
 var (
 	_ store.Outbox                = (*Store)(nil)
+	_ store.HeadReader            = (*Store)(nil)
 	_ store.Appender[store.SQLTx] = (*Store)(nil)
 	_ store.Consumer[*sql.Tx]     = (*Store)(nil)
 )

@@ -36,6 +36,14 @@ RETURNING id, event_id, topic, event_key, aggregate_id
 ), queued AS (` + queueNew + `)
 SELECT event_id FROM n`
 
+// With a table of heads, and no trigger, their heads too.
+const appendHeadedSQL = `
+WITH n AS (` + insertEvents + onDuplicateNothing + `
+RETURNING *
+), queued AS (` + queueNew + `
+), headed AS (` + headNew + `)
+SELECT event_id FROM n`
+
 const queueNew = `
 INSERT INTO {pending} (id, lane, key_hash, topic_hash)
 SELECT n.id, {lane}, {key_hash}, {topic_hash} FROM n
@@ -63,7 +71,10 @@ func (s *Store) Append(ctx context.Context, tx pgx.Tx, events []waybill.Event) (
 }
 
 func (s *Store) appendText() string {
-	if s.noTrigger {
+	switch {
+	case s.noTrigger && s.head:
+		return s.sql(appendHeadedSQL)
+	case s.noTrigger:
 		return s.sql(appendQueuedSQL)
 	}
 	return s.sql(appendSQL)

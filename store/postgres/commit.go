@@ -17,6 +17,11 @@ WITH n AS (` + insertEvents + `
 RETURNING id, event_id, topic, event_key, aggregate_id
 )` + queueNew
 
+const appendOnlyHeadedSQL = `
+WITH n AS (` + insertEvents + `
+RETURNING *
+), headed AS (` + headNew + `)` + queueNew
+
 const commitSQL = `COMMIT`
 
 // AppendCommit appends the events and commits, which ends tx in any case.
@@ -48,7 +53,10 @@ func (s *Store) appendCommit(ctx context.Context, tx *Tx, events []waybill.Event
 	}
 	defer tx.finish()
 	text := s.sql(appendOnlySQL)
-	if s.noTrigger {
+	switch {
+	case s.noTrigger && s.head:
+		text = s.sql(appendOnlyHeadedSQL)
+	case s.noTrigger:
 		text = s.sql(appendOnlyQueuedSQL)
 	}
 	batch := &pgx.Batch{}

@@ -29,7 +29,7 @@ func unprepared(mode string) storetest.Harness[pgx.Tx] {
 		switch {
 		case options.Names.Schema != "":
 			dsn = freshDatabase
-		case !options.Bare && options.Names == (store.Names{}):
+		case !options.Bare && !options.Head && options.Names == (store.Names{}):
 			dsn = func(t testing.TB, _ ...string) string { return usedSchema(t) }
 		}
 		return subject(openStore(t, dsn(t)+"&default_query_exec_mode="+mode, options), options)

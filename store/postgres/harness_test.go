@@ -23,7 +23,7 @@ func harness() storetest.Harness[pgx.Tx] {
 		switch {
 		case options.Names.Schema != "":
 			return subject(openStore(t, freshDatabase(t), options), options)
-		case options.Bare || options.Names != (store.Names{}):
+		case options.Bare || options.Head || options.Names != (store.Names{}):
 			return subject(openStore(t, freshSchema(t), options), options)
 		}
 		return subject(openStore(t, usedSchema(t), options), options)
@@ -67,7 +67,7 @@ func table(schema, name string) string {
 
 func openStore(t testing.TB, dsn string, options storetest.Options) *postgres.Store {
 	t.Helper()
-	st, err := postgres.Open(t.Context(), dsn, &postgres.Config{NoTrigger: options.NoTrigger, Names: options.Names})
+	st, err := postgres.Open(t.Context(), dsn, &postgres.Config{NoTrigger: options.NoTrigger, Head: options.Head, Names: options.Names})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -77,7 +77,7 @@ func openStore(t testing.TB, dsn string, options storetest.Options) *postgres.St
 		}
 	})
 	if !options.Bare {
-		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger}); err != nil {
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger, Head: options.Head}); err != nil {
 			t.Fatalf("migrate: %v", err)
 		}
 	}

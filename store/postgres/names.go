@@ -56,6 +56,7 @@ func newNames(n store.Names) (*names, error) {
 		{"member", n.Member},
 		{"effect", n.Effect},
 		{"horizon", n.Horizon},
+		{"head", n.Head},
 	}
 	if err := checkName(n.Schema); err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func newNames(n store.Names) (*names, error) {
 			}
 		}
 	}
-	for _, function := range []string{"number", "key", "queue"} {
+	for _, function := range []string{"number", "key", "queue", "head"} {
 		name := qualify(n.Schema, n.Event+"_"+function)
 		pairs = append(pairs, "{"+function+"_function}", name, "{"+function+"_function_literal}", quoteLiteral(name))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-//go:embed migrations/*.sql trigger/*.sql
+//go:embed migrations/*.sql trigger/*.sql head/*.sql
 var scripts embed.FS
 
 // Keys of the meta table.
@@ -25,6 +25,7 @@ const (
 	metaInbox   = "inbox"   // version of the inbox tables
 	metaTrigger = "trigger" // triggerVersion, or absent
 	metaLanes   = "lane_function"
+	metaHead    = "head" // headVersion, or absent
 )
 
 // laneFunction names the expressions for lane and hashes, whose values stored
@@ -33,6 +34,9 @@ const laneFunction = "1"
 
 // triggerVersion grows when the trigger functions change.
 const triggerVersion = "1"
+
+// headVersion grows when the table of heads or its trigger changes.
+const headVersion = "1"
 
 const (
 	lockTimeout     = 2 * time.Second
@@ -66,7 +70,11 @@ const deleteTriggerMetaSQL = `DELETE FROM {meta} WHERE key = 'trigger'`
 // transaction, so several processes may start at once, through a pooler too.
 func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error {
 	for attempt := 0; ; attempt++ {
-		err := retry(ctx, func() error { return s.migrate(ctx, options) })
+		fill := false
+		err := retry(ctx, func() (err error) { fill, err = s.migrate(ctx, options); return err })
+		if err == nil && fill {
+			err = s.fillHeads(ctx)
+		}
 		if codeOf(err) != codeLockTimeout || attempt == migrateAttempts {
 			return failure("migrate", "", err)
 		}
@@ -76,8 +84,9 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 	}
 }
 
-func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+// migrate reports whether it has made the table of heads.
+func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (headsMade bool, err error) {
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		// The wait for the other migration is bounded by ctx alone.
 		const lockSQL = `SELECT pg_advisory_xact_lock(hashtextextended('waybill migration ' || $1, 0))`
 		if _, err := tx.Exec(ctx, lockSQL, s.names.expand("{meta}")); err != nil {
@@ -98,8 +107,10 @@ func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) error
 				return err
 			}
 		}
+		headsMade = options.Head && done[metaHead] == ""
 		return nil
 	})
+	return headsMade && err == nil, err
 }
 
 // MigrateSQL returns the statements that Migrate runs on an empty database.
@@ -168,6 +179,15 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 			add(script("trigger/install.sql"))
 			record(metaTrigger, triggerVersion)
 		}
+		if options.Head || done[metaHead] != "" {
+			if done[metaHead] != headVersion {
+				add(script("head/create.sql"))
+			}
+			if !options.NoTrigger {
+				add(script("head/install.sql"))
+			}
+			record(metaHead, headVersion)
+		}
 	}
 	record(metaVersion, current)
 	return steps
@@ -178,7 +198,7 @@ func script(name string) string {
 	if err != nil {
 		panic(err) // it is part of this program
 	}
-	return string(text)
+	return putHead.Replace(string(text))
 }
 
 const readMetaSQL = `SELECT key, value FROM {meta}`
@@ -236,7 +256,7 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	if meta.Version, err = strconv.Atoi(values[metaVersion]); err != nil {
 		return meta, failure("read meta", metaVersion, err)
 	}
-	meta.Outbox, meta.Inbox = values[metaOutbox] != "", values[metaInbox] != ""
+	meta.Outbox, meta.Inbox, meta.Head = values[metaOutbox] != "", values[metaInbox] != "", values[metaHead] != ""
 	switch {
 	case meta.Version > store.SchemaVersion:
 		return meta, newerError(meta.Version)

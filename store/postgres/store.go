@@ -21,6 +21,9 @@ type Config struct {
 	// NoTrigger makes Append write the queue row itself; see
 	// [store.MigrateOptions].
 	NoTrigger bool
+	// Head makes Append, with NoTrigger, write the heads itself; see
+	// [store.MigrateOptions.Head]. A trigger does it unasked.
+	Head bool
 	// MaxConns bounds the pool that Open makes, in connections. 0 means what the
 	// DSN says with pool_max_conns, else 8.
 	MaxConns int
@@ -31,6 +34,7 @@ type Store struct {
 	pool      *pgxpool.Pool
 	owned     bool
 	noTrigger bool
+	head      bool
 	names     *names
 	// texts are the statements with the names put in, by template.
 	texts map[string]string
@@ -43,6 +47,7 @@ var (
 	_ store.Outbox                 = (*Store)(nil)
 	_ store.CommitAppender[pgx.Tx] = (*Store)(nil)
 	_ store.Consumer[pgx.Tx]       = (*Store)(nil)
+	_ store.HeadReader             = (*Store)(nil)
 )
 
 const defaultMaxConns = 8
@@ -93,7 +98,7 @@ func New(pool *pgxpool.Pool, config *Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, noTrigger: config.NoTrigger, names: n, texts: make(map[string]string, len(statements))}
+	s := &Store{pool: pool, noTrigger: config.NoTrigger, head: config.Head, names: n, texts: make(map[string]string, len(statements))}
 	for _, statement := range statements {
 		s.texts[statement.template] = n.expand(statement.template)
 	}

@@ -82,6 +82,9 @@ func (s *Store) appendChunk(ctx context.Context, tx store.SQLTx, events []waybil
 	}
 	if s.config.NoTrigger && len(ids) > 0 {
 		_, err = tx.ExecContext(ctx, s.text(appendQueueSQL), jsonInts(ids))
+		if err == nil && s.config.Head {
+			_, err = tx.ExecContext(ctx, s.text(headListedSQL), jsonInts(ids))
+		}
 	}
 	return err
 }

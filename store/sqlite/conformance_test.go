@@ -46,13 +46,13 @@ const fast = "?_pragma=synchronous(off)"
 
 func openSubject(t testing.TB, options storetest.Options) *storetest.Subject[*sql.Tx] {
 	t.Helper()
-	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db")+fast, &sqlite.Config{Names: options.Names, NoTrigger: options.NoTrigger})
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db")+fast, &sqlite.Config{Names: options.Names, NoTrigger: options.NoTrigger, Head: options.Head})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	if !options.Bare {
-		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger}); err != nil {
+		if err := st.Migrate(t.Context(), store.MigrateOptions{NoTrigger: options.NoTrigger, Head: options.Head}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,6 +25,7 @@ func newLexicon(names store.Names) lexicon {
 		"{member}", quote(names.Member),
 		"{effect}", quote(names.Effect),
 		"{horizon}", quote(names.Horizon),
+		"{head}", quote(names.Head),
 	}
 	// Indexes and triggers share one name space with the tables, so theirs
 	// follow from their table's.
@@ -32,7 +33,7 @@ func newLexicon(names store.Names) lexicon {
 		token, name string
 		parts       []string
 	}{
-		{"event", names.Event, []string{"aggregate", "key", "queue"}},
+		{"event", names.Event, []string{"aggregate", "key", "queue", "head"}},
 		{"pending", names.Pending, []string{"hot", "due", "key", "held"}},
 		{"receipt", names.Receipt, []string{"published"}},
 		{"archive", names.Archive, []string{"event_id"}},

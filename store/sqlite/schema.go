@@ -55,6 +55,11 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 				return err
 			}
 		}
+		if options.Head && !options.SkipOutbox || found.Head {
+			if err := s.migrateHead(ctx, w, options, &found); err != nil {
+				return err
+			}
+		}
 		_, err = w.exec(ctx, metaSetVersionSQL, strconv.Itoa(store.SchemaVersion))
 		return err
 	})
@@ -89,6 +94,12 @@ func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 			script.WriteString("\n" + s.migration("001_create_trigger"))
 		}
 	}
+	if options.Head && !options.SkipOutbox {
+		script.WriteString("\n" + s.migration("001_create_head"))
+		if !options.NoTrigger {
+			script.WriteString("\n" + s.migration("001_create_head_trigger"))
+		}
+	}
 	if !options.SkipInbox {
 		script.WriteString("\n" + s.migration("001_create_inbox"))
 		script.WriteString("\n" + s.migration("002_add_effects"))
@@ -104,7 +115,7 @@ func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 
 const (
 	metaTablesSQL = `
-SELECT name, type, sql FROM sqlite_master WHERE name IN (?1, ?2, ?3, ?4, ?5)`
+SELECT name, type, sql FROM sqlite_master WHERE name IN (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
 
 	metaVersionSQL = `
 SELECT key, value FROM {meta} WHERE key IN ('schema_version', 'lane_function')`
@@ -127,6 +138,7 @@ type querier interface {
 type foundSchema struct {
 	store.Meta
 	triggerText string
+	headTrigger string
 	effects     bool // the second version of the inbox tables
 }
 
@@ -136,7 +148,7 @@ const laneFunction = "1"
 func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, error) {
 	var found foundSchema
 	trigger := names.Event + "_queue"
-	rows, err := q.query(ctx, metaTablesSQL, names.Meta, names.Event, names.Consumed, trigger, names.Effect)
+	rows, err := q.query(ctx, metaTablesSQL, names.Meta, names.Event, names.Consumed, trigger, names.Effect, names.Head, names.Event+"_head")
 	if err != nil {
 		return found, err
 	}
@@ -149,6 +161,10 @@ func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, e
 		switch {
 		case kind == "trigger" && name == trigger:
 			found.Trigger, found.triggerText = true, text
+		case kind == "trigger" && name == names.Event+"_head":
+			found.headTrigger = text
+		case kind == "table" && name == names.Head:
+			found.Head = true
 		case kind == "table" && name == names.Meta:
 			exists = true
 		case kind == "table" && name == names.Event:

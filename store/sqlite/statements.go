@@ -25,7 +25,10 @@ var catalogue = []Statement{
 
 	{"append", appendOneSQL},
 	{"append: queue", appendQueueSQL},
+	{"append: heads", headListedSQL},
 	{"existing", existingSQL},
+	{"fill heads", fillHeadsSQL},
+	{"head", headSQL},
 
 	{"walk", walkSQL},
 	{"load", loadSQL},

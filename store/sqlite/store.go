@@ -21,6 +21,9 @@ type Config struct {
 	// with [store.MigrateOptions.NoTrigger]. Where a trigger is installed all the
 	// same, the row is written twice, to the same effect.
 	NoTrigger bool
+	// Head makes Append, with NoTrigger, write the heads itself; see
+	// [store.MigrateOptions.Head]. A trigger does it unasked.
+	Head bool
 	// BusyTimeout is how long an operation waits for another writer, of this
 	// process or of another one, before it fails. 0 means 5 s.
 	BusyTimeout time.Duration
@@ -42,6 +45,7 @@ type Store struct {
 
 var (
 	_ store.Outbox                 = (*Store)(nil)
+	_ store.HeadReader             = (*Store)(nil)
 	_ store.Appender[store.SQLTx]  = (*Store)(nil)
 	_ store.Consumer[*sql.Tx]      = (*Store)(nil)
 	_ store.InboxTx[*sql.Tx]       = (*inboxTx)(nil)

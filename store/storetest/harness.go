@@ -25,6 +25,8 @@ type Options struct {
 	NoTrigger bool
 	// Bare leaves out all tables: the case migrates.
 	Bare bool
+	// Head adds the table of heads and configures the store so.
+	Head bool
 	// Names are the tables' names; the zero value means the defaults.
 	Names store.Names
 }
@@ -87,6 +89,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 			}{
 				{"append", appendCases[TX]()},
 				{"plain", plainCases[TX]()},
+				{"head", headCases[TX]()},
 				{"queue", queueCases[TX]()},
 				{"apply", applyCases[TX]()},
 				{"lease", leaseCases[TX]()},

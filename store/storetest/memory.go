@@ -20,7 +20,7 @@ func Memory() Harness[*memstore.Tx] {
 }
 
 func openMemory(t testing.TB, options Options) *Subject[*memstore.Tx] {
-	st := memstore.New(&memstore.Config{NoTrigger: options.NoTrigger, Empty: options.Bare})
+	st := memstore.New(&memstore.Config{NoTrigger: options.NoTrigger, Head: options.Head, Empty: options.Bare})
 	t.Cleanup(func() { _ = st.Close() })
 	return &Subject[*memstore.Tx]{
 		Outbox:   st,

@@ -32,6 +32,9 @@ func (s Statement) SQL(table string) string {
 	if s.ID != 0 {
 		columns, values = append(columns, "id"), append(values, strconv.FormatInt(s.ID, 10))
 	}
+	if s.Event.AggregateVersion != 0 {
+		columns, values = append(columns, "aggregate_version"), append(values, strconv.FormatInt(s.Event.AggregateVersion, 10))
+	}
 	if s.Event.Key != "" {
 		columns, values = append(columns, "event_key"), append(values, literal(s.Event.Key))
 	}

@@ -1,3 +1,5 @@
+DROP TRIGGER IF EXISTS {head_trigger};
+
 DROP TRIGGER IF EXISTS {queue_trigger};
 
 DROP TRIGGER IF EXISTS {key_trigger};

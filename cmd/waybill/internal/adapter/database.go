@@ -16,7 +16,7 @@ import (
 )
 
 func openSQLite(ctx context.Context, c config.Store) (Store, error) {
-	st, err := sqlite.Open(ctx, c.DSN, &sqlite.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
+	st, err := sqlite.Open(ctx, c.DSN, &sqlite.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger, Head: c.Head})
 	if err != nil { // not st: a nil *sqlite.Store would not be a nil Store
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func openSQLite(ctx context.Context, c config.Store) (Store, error) {
 }
 
 func openPostgres(ctx context.Context, c config.Store) (Store, error) {
-	st, err := postgres.Open(ctx, c.DSN, &postgres.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
+	st, err := postgres.Open(ctx, c.DSN, &postgres.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger, Head: c.Head})
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func openPostgres(ctx context.Context, c config.Store) (Store, error) {
 }
 
 func openMySQL(ctx context.Context, c config.Store) (Store, error) {
-	st, err := mysql.Open(ctx, c.DSN, &mysql.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger})
+	st, err := mysql.Open(ctx, c.DSN, &mysql.Config{Names: c.Names.Store(), NoTrigger: c.NoTrigger, Head: c.Head})
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type Store struct {
 	DSN       string `yaml:"dsn" secret:"dsn"`
 	DSNFile   string `yaml:"dsn_file" path:"file"`
 	NoTrigger bool   `yaml:"no_trigger"`
+	Head      bool   `yaml:"head"`
 	Names     Names  `yaml:"names"`
 }
 
@@ -63,6 +64,7 @@ type Names struct {
 	Member   string `yaml:"member"`
 	Effect   string `yaml:"effect"`
 	Horizon  string `yaml:"horizon"`
+	Head     string `yaml:"head"`
 }
 
 // Broker says where events go.
