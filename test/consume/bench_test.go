@@ -20,6 +20,7 @@ import (
 type bench[TX any] struct {
 	st     store.Consumer[TX]
 	exec   func(ctx context.Context, tx TX, query string) error
+	alter  func(ctx context.Context, statement string) error // in no transaction
 	effect func(ctx context.Context, tx TX, e *waybill.Event) error
 	rows   func(ctx context.Context) (ids []string, err error) // in the order of their effects
 }
@@ -54,6 +55,10 @@ func sqlBench(t *testing.T, st store.Consumer[*sql.Tx], db *sql.DB, serial strin
 		st: st,
 		exec: func(ctx context.Context, tx *sql.Tx, query string) error {
 			_, err := tx.ExecContext(ctx, query)
+			return err
+		},
+		alter: func(ctx context.Context, statement string) error {
+			_, err := db.ExecContext(ctx, statement)
 			return err
 		},
 		effect: func(ctx context.Context, tx *sql.Tx, e *waybill.Event) error {
@@ -98,6 +103,10 @@ func overPostgres(st *postgres.Store) bench[pgx.Tx] {
 		st: st,
 		exec: func(ctx context.Context, tx pgx.Tx, query string) error {
 			_, err := tx.Exec(ctx, query)
+			return err
+		},
+		alter: func(ctx context.Context, statement string) error {
+			_, err := st.Pool().Exec(ctx, statement)
 			return err
 		},
 		effect: func(ctx context.Context, tx pgx.Tx, e *waybill.Event) error {

@@ -43,7 +43,9 @@ func (s *scene[TX]) upgrade() {
 	before := s.heldRows()
 
 	for _, statement := range backToOne {
-		s.execute(statement)
+		if err := s.bench.alter(s.t.Context(), statement); err != nil {
+			s.t.Fatalf("%s: %v", statement, err)
+		}
 	}
 	if _, err := s.bench.st.ReadMeta(s.t.Context()); !errors.Is(err, store.ErrSchemaOlder) {
 		s.t.Fatalf("tables of version 1: %v, want ErrSchemaOlder", err)
@@ -90,20 +92,4 @@ func (s *scene[TX]) heldRows() []store.Held {
 		held[i].HeldFor, held[i].RetryIn = 0, 0
 	}
 	return held
-}
-
-// execute runs a statement in a transaction of its own.
-func (s *scene[TX]) execute(statement string) {
-	s.t.Helper()
-	tx, err := s.bench.st.BeginInbox(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(s.t.Context())) }()
-	if err := s.bench.exec(s.t.Context(), tx.Handle(), statement); err != nil {
-		s.t.Fatalf("%s: %v", statement, err)
-	}
-	if err := tx.Commit(s.t.Context()); err != nil {
-		s.t.Fatalf("%s: %v", statement, err)
-	}
 }
