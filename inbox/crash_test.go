@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,11 +73,10 @@ func TestHeldEventThatKillsTheProcessEndsDead(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.publish(ev("k", 1), ev("k", 2), ev("x", 1))
 				dying := make(chan string, 1)
-				failed := false
-				handler := killer(func(e waybill.Event) bool { return failed && e.ID == deadly }, dying)
+				var failed atomic.Bool
+				handler := killer(func(e waybill.Event) bool { return failed.Load() && e.ID == deadly }, dying)
 				first := func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
-					if event.ID == "k/1" && !failed {
-						failed = true
+					if event.ID == "k/1" && failed.CompareAndSwap(false, true) {
 						return errBoom
 					}
 					return handler(ctx, tx, event)

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ var errDeadlock = errors.New("deadlock found: the whole transaction was rolled b
 // savepoint, as some databases have it.
 type fragile struct {
 	*memstore.Store
-	kill bool // the handler sets it, the next transaction control finds it
+	kill atomic.Bool // the handler sets it, the next transaction control finds it
 }
 
 type fragileTx struct {
@@ -34,10 +35,9 @@ func (f *fragile) BeginInbox(ctx context.Context) (store.InboxTx[*memstore.Tx], 
 }
 
 func (tx *fragileTx) die(ctx context.Context) error {
-	if !tx.of.kill {
+	if !tx.of.kill.CompareAndSwap(true, false) {
 		return nil
 	}
-	tx.of.kill = false
 	_ = tx.Rollback(ctx)
 	return errDeadlock
 }
@@ -79,16 +79,16 @@ func TestTransactionThatDiesUnderASavepointIsDoneAgainOneByOne(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					r.publish(ev("k", 1), ev("k", 2), ev("x", 3), ev("k", 4), ev("k", 5))
 					st := &fragile{Store: r.st}
-					left := times
+					var left atomic.Int64
+					left.Store(int64(times))
 					config := r.config()
 					config.Gate = GateNone // x begins with version 3
 					r.startOn(st, r.b.Connect(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 						if err := apply(ctx, tx, event); err != nil {
 							return err
 						}
-						if event.Key == "x" && left > 0 {
-							left--
-							st.kill = true
+						if event.Key == "x" && left.Add(-1) >= 0 {
+							st.kill.Store(true)
 							if !swallowed {
 								return errDeadlock
 							}

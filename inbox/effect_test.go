@@ -262,24 +262,25 @@ func TestProcessDiesInACall(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				c := &coupons{heedsKeys: heedsKeys}
 				effect := c.effect()
-				var dying *running
+				processes := make(chan *running, 1) // those that die in a call
 				effect.Call = func(ctx context.Context, key string, event waybill.Event) ([]byte, error) {
 					result, err := c.grant(ctx, key, event)
-					if dying != nil {
+					if run, ok := <-processes; ok {
 						r.st.SetError(func(string) error { return errors.New("the process is gone") })
-						dying.cancel()
+						run.cancel()
 					}
 					return result, err
 				}
 				config := r.effects(effect)
 				config.Grace = time.Millisecond
 				r.publish(ev("a", 1), ev("a", 2))
-				dying = r.start(applyCoupon, config)
-				if err := <-dying.result; err != nil {
+				run := r.start(applyCoupon, config)
+				processes <- run
+				if err := <-run.result; err != nil {
 					t.Logf("the end of the first process: %v", err)
 				}
 				r.st.SetError(nil)
-				dying = nil
+				close(processes)
 				r.wantHistory(map[string]string{})
 				if call := r.call("a/1"); call.State != store.EffectDoing {
 					t.Fatalf("call: %+v, want it DOING", call)
