@@ -117,17 +117,27 @@ type history struct {
 	sent   int // where the latest sent one is; -1 for nowhere
 }
 
-// add takes the next event. The latest sent one is kept with its content,
-// however many wait behind it: it is what the read model should show.
+// add takes an event. The latest sent one is kept with its content, however many
+// wait behind it: it is what the read model should show.
+//
+// Events mostly come in the order of their versions, but a database may sort NULL
+// last, which counts as 0, and sorts numbers that are kept as text by their digits.
 func (h *history) add(e Event) {
-	h.events = append(h.events, e)
-	at := len(h.events) - 1
+	at := len(h.events)
+	for at > 0 && h.events[at-1].Version > e.Version {
+		at--
+	}
+	h.events = slices.Insert(h.events, at, e)
 	before := h.sent
-	if e.State == StateSent {
+	if before >= at {
+		before++
+	}
+	if h.sent = before; e.State == StateSent && at > before {
 		h.sent = at
 	}
-	for _, i := range []int{before, at - keptContents} {
-		if i >= 0 && i <= at-keptContents && i != h.sent {
+	early := len(h.events) - 1 - keptContents
+	for _, i := range []int{before, at, early} {
+		if i >= 0 && i <= early && i != h.sent {
 			h.events[i].Values = nil
 		}
 	}
