@@ -285,6 +285,9 @@ func (c *Check) validate() error {
 	if c.Write != nil && c.Log != nil && c.Write.Database != c.Log.Database && !c.Split {
 		refuse("write and log are in two databases, so no snapshot covers both: say split: true to accept that")
 	}
+	if c.Log != nil && c.Log.Outbox != nil && c.Log.Outbox.Forgets && c.Density == "every_version" {
+		refuse("density: every_version needs the events that a relay which forgets removes")
+	}
 	if c.Log != nil {
 		wrong = append(wrong, c.Log.validate()...)
 	}
@@ -333,6 +336,9 @@ func (l *Log) table() *Table {
 func (l *Log) validate() (wrong []error) {
 	if l.Outbox != nil && l.Outbox.AggregateType == "" {
 		wrong = append(wrong, errors.New("log: outbox: aggregate_type is missing"))
+	}
+	if l.Outbox != nil && l.Outbox.Forgets && !l.Outbox.Head {
+		wrong = append(wrong, errors.New("log: outbox: forgets needs head: without events and heads there is nothing to compare with"))
 	}
 	if len(l.Deletes) > 0 && l.Type == "" {
 		wrong = append(wrong, errors.New("log: deletes needs type, the column that holds the event's type"))

@@ -327,14 +327,35 @@ func (r *run) gather(ctx context.Context, whole Range) ([]Facts, RowCounts, erro
 	return found, size, err
 }
 
-// unearth adds archived events to the keys that seem to differ without them. The
-// archive is read last: what is archived meanwhile is in both.
+// unearth adds what outlives the log to the keys that seem to differ without
+// it: heads, then archived events. The archive is read last: what is archived
+// meanwhile is in both.
 func (r *run) unearth(ctx context.Context, found []Facts) ([]Facts, error) {
-	if r.bases == nil || r.check.Log == nil || r.check.Log.Outbox == nil || !r.check.Log.Outbox.Archive {
+	if r.bases == nil || r.check.Log == nil || r.check.Log.Outbox == nil {
 		return found, nil
 	}
+	if r.check.Log.Outbox.Head {
+		for some := range slices.Chunk(r.doubtful(found), amongKeys) {
+			if err := r.behead(ctx, found, some); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if r.check.Log.Outbox.Archive {
+		for some := range slices.Chunk(r.doubtful(found), amongKeys) {
+			archived, err := r.bases.archive().events(ctx, Range{among: some})
+			if err != nil {
+				return nil, fmt.Errorf("archive: %w", err)
+			}
+			found = withArchived(found, archived)
+		}
+	}
+	return found, nil
+}
+
+// doubtful returns the keys that seem to differ.
+func (r *run) doubtful(found []Facts) (keys []Key) {
 	r.now()
-	var keys []Key
 	for i := range found {
 		for _, v := range judged(&found[i], &r.rules) {
 			if v != nil && v.Class != InFlight {
@@ -343,14 +364,7 @@ func (r *run) unearth(ctx context.Context, found []Facts) ([]Facts, error) {
 			}
 		}
 	}
-	for some := range slices.Chunk(keys, amongKeys) {
-		archived, err := r.bases.archive().events(ctx, Range{among: some})
-		if err != nil {
-			return nil, fmt.Errorf("archive: %w", err)
-		}
-		found = withArchived(found, archived)
-	}
-	return found, nil
+	return keys
 }
 
 // judged returns the verdicts of both sides.

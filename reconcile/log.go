@@ -25,6 +25,14 @@ type Outbox struct {
 	// Archive counts the events that a cleanup archived, too: of a key that
 	// seems to differ, the archive is read after the log.
 	Archive bool `yaml:"archive"`
+	// Head counts the heads of events that are gone (store.MigrateOptions.Head):
+	// of a key that seems to differ, the head is read with row and log anew. An
+	// event that a cleanup may have removed, being older than LogRetention, or
+	// that Forgets allows for, was settled and counts as sent. Another one that
+	// is gone is MISSING_EVENT, cause row_gone.
+	Head bool `yaml:"head" json:",omitempty"`
+	// Forgets says that the relay removes events once they are settled.
+	Forgets bool `yaml:"forgets" json:",omitempty"`
 
 	Names store.Names `yaml:"-"` // of the tables, where not the usual ones
 }

@@ -13,19 +13,19 @@ import (
 )
 
 // outboxes are databases with the tables of this module.
-var outboxes = map[reconcile.Dialect]func(t *testing.T) reconcile.Database{
-	reconcile.SQLite: func(t *testing.T) reconcile.Database {
+var outboxes = map[reconcile.Dialect]func(t *testing.T, options store.MigrateOptions) reconcile.Database{
+	reconcile.SQLite: func(t *testing.T, options store.MigrateOptions) reconcile.Database {
 		st, err := sqlite.Open(t.Context(), t.TempDir()+"/outbox.db", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = st.Close() })
-		if err := st.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
+		if err := st.Migrate(t.Context(), options); err != nil {
 			t.Fatal(err)
 		}
 		return reconcile.Database{DB: st.DB(), Dialect: reconcile.SQLite}
 	},
-	reconcile.Postgres: func(t *testing.T) reconcile.Database {
+	reconcile.Postgres: func(t *testing.T, options store.MigrateOptions) reconcile.Database {
 		d := open(t, reconcile.Postgres)
 		var name, user, address string
 		if err := d.DB.QueryRowContext(t.Context(), "SELECT current_database(), current_user, host(inet_server_addr()) || ':' || inet_server_port()").Scan(&name, &user, &address); err != nil {
@@ -37,7 +37,7 @@ var outboxes = map[reconcile.Dialect]func(t *testing.T) reconcile.Database{
 			t.Fatal(err)
 		}
 		defer func() { _ = st.Close() }()
-		if err := st.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
+		if err := st.Migrate(t.Context(), options); err != nil {
 			t.Fatal(err)
 		}
 		return d
@@ -47,7 +47,7 @@ var outboxes = map[reconcile.Dialect]func(t *testing.T) reconcile.Database{
 func TestTheOutboxIsALog(t *testing.T) {
 	for dialect, outbox := range outboxes {
 		t.Run(string(dialect), func(t *testing.T) {
-			d := outbox(t)
+			d := outbox(t, store.MigrateOptions{})
 			exec(t, d,
 				"CREATE TABLE account (tenant {text} NOT NULL, id {long} NOT NULL, balance {decimal}, version INTEGER NOT NULL, updated_at {time}, PRIMARY KEY (tenant, id))",
 				"CREATE TABLE balance (tenant {text} NOT NULL, id {long} NOT NULL, balance {decimal}, version INTEGER NOT NULL, PRIMARY KEY (tenant, id))")

@@ -16,8 +16,13 @@ import (
 
 // outboxOn makes a database with the tables of this module.
 func outboxOn(t *testing.T, dialect reconcile.Dialect) reconcile.Database {
+	return outboxWith(t, dialect, store.MigrateOptions{})
+}
+
+func outboxWith(t *testing.T, dialect reconcile.Dialect, options store.MigrateOptions) reconcile.Database {
+	t.Helper()
 	if dialect == reconcile.SQLite || dialect == reconcile.Postgres {
-		return outboxes[dialect](t)
+		return outboxes[dialect](t, options)
 	}
 	d := open(t, dialect)
 	server := testenv.MySQL9
@@ -36,7 +41,7 @@ func outboxOn(t *testing.T, dialect reconcile.Dialect) reconcile.Database {
 		t.Fatal(err)
 	}
 	defer func() { _ = st.Close() }()
-	if err := st.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
+	if err := st.Migrate(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
 	return d
