@@ -186,9 +186,18 @@ func headOutlives[TX any](t *testing.T, s *suite[TX]) {
 	if n := s.cleanup(t, store.CleanupRequest{}); n != 1 {
 		t.Errorf("cleanup: got %d, want 1", n)
 	}
+	forgotten := s.versioned("c", 4)
+	s.append(t, forgotten)
+	changes := settled(s.row(t, forgotten.ID))
+	changes.Forget = true
+	s.apply(t, s.own(t), changes)
+	if _, found := s.lookUp(t, forgotten.ID); found {
+		t.Error("the event was not forgotten")
+	}
 	s.append(t, deleted)
 	s.exec(t, Statement{Delete: true, Event: deleted})
 	s.wantHead(t, cleaned)
+	s.wantHead(t, forgotten)
 	s.wantHead(t, deleted)
 	late := s.versioned("a", 1)
 	s.append(t, late)
