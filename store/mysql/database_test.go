@@ -260,6 +260,17 @@ func TestHandlerCannotCommit(t *testing.T) {
 		if first, err := tx.MarkConsumed(t.Context(), store.Consumed{Group: "g", Event: event("e1", "k"), Outcome: store.Applied}); !first || err != nil {
 			t.Fatalf("mark consumed: got %t, %v", first, err)
 		}
+		for _, statement := range []string{"COMMIT", " begin;", "START TRANSACTION", "CREATE TABLE surprise (id int)", "truncate table consumed_event"} {
+			if _, err := tx.Handle().ExecContext(t.Context(), statement); err == nil {
+				t.Errorf("%s: got no error", statement)
+			}
+		}
+		if _, err := tx.Handle().ExecContext(t.Context(), "CREATE TEMPORARY TABLE mine (id int)"); err != nil {
+			t.Error(err) // commits nothing
+		}
+		if err := tx.Sound(); err != nil {
+			t.Errorf("sound: %v", err)
+		}
 		if err := tx.Handle().Commit(); err == nil {
 			t.Error("the handler's commit: got no error")
 		}
@@ -278,7 +289,8 @@ func TestHandlerCannotCommit(t *testing.T) {
 	})
 }
 
-// A statement that commits under the handler takes the savepoint away.
+// A statement that commits under the handler, and that nobody recognised, takes
+// the savepoint away.
 func TestImplicitCommitIsNoticed(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) {
 		st := openStore(t, s.freshDatabase(t), storetest.Options{})
@@ -290,7 +302,7 @@ func TestImplicitCommitIsNoticed(t *testing.T) {
 		if err := tx.Savepoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Handle().ExecContext(t.Context(), "CREATE TABLE surprise (id int)"); err != nil {
+		if _, err := tx.Handle().ExecContext(t.Context(), "/* unseen */ CREATE TABLE surprise (id int)"); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.RollbackTo(t.Context()); err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -217,8 +218,27 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 	}
 	ctx, release := c.join(ctx)
 	defer release()
+	if c.open && !c.ours && commits(query) {
+		return nil, errNotYours
+	}
 	result, err := c.bareConn.ExecContext(ctx, query, args)
 	return result, c.note(ctx, err)
+}
+
+// commits reports whether a statement would commit what was done before it, as
+// most that define something do. One behind a comment is not recognised.
+func commits(query string) bool {
+	words := strings.Fields(strings.ToUpper(query[:min(len(query), 40)]))
+	if len(words) == 0 {
+		return false
+	}
+	switch strings.TrimSuffix(words[0], ";") {
+	case "COMMIT", "BEGIN", "START", "ALTER", "TRUNCATE", "RENAME", "LOCK", "GRANT", "REVOKE":
+		return true
+	case "CREATE", "DROP":
+		return len(words) < 2 || words[1] != "TEMPORARY"
+	}
+	return false
 }
 
 // QueryContext implements driver.QueryerContext.

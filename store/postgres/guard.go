@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -110,6 +111,30 @@ type handlerTx struct{ *Tx }
 func (handlerTx) Commit(context.Context) error { return failure("commit", "", errNotYours) }
 
 func (handlerTx) Rollback(context.Context) error { return failure("roll back", "", errNotYours) }
+
+// Exec refuses what would end the transaction with all that was done in it.
+func (t handlerTx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	if commits(query) {
+		return pgconn.CommandTag{}, failure("execute", "", errNotYours)
+	}
+	return t.Tx.Exec(ctx, query, args...)
+}
+
+// commits reports whether a statement ends a transaction, keeping it. One behind
+// a comment is not recognised.
+func commits(query string) bool {
+	words := strings.Fields(strings.ToUpper(query[:min(len(query), 40)]))
+	if len(words) == 0 {
+		return false
+	}
+	switch strings.TrimSuffix(words[0], ";") {
+	case "COMMIT", "END":
+		return true
+	case "PREPARE":
+		return len(words) > 1 && words[1] == "TRANSACTION"
+	}
+	return false
+}
 
 // failedRows answers a query that was not sent.
 type failedRows struct {

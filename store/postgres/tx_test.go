@@ -101,6 +101,14 @@ func TestAbortEndsARunningStatement(t *testing.T) {
 	if err := handle.Commit(t.Context()); err == nil {
 		t.Error("a handler ended the transaction")
 	}
+	for _, statement := range []string{"COMMIT", " end;", "prepare transaction 'x'"} {
+		if _, err := handle.Exec(t.Context(), statement); err == nil {
+			t.Errorf("a handler ended the transaction by %s", statement)
+		}
+	}
+	if err := in.Sound(); err != nil {
+		t.Errorf("sound: %v", err)
+	}
 	nested, err := handle.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	sqlite "modernc.org/sqlite"
@@ -188,8 +189,21 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 		return nil, err
 	case stmt != nil:
 		return stmt.ExecContext(ctx, args)
+	case c.open.Load() && !c.ours && commits(query):
+		return nil, errNotYours
 	}
 	return c.bareConn.ExecContext(ctx, query, args)
+}
+
+// commits reports whether a statement would end the transaction with all that
+// was done in it. One behind a comment is not recognised.
+func commits(query string) bool {
+	words := strings.Fields(query[:min(len(query), 40)])
+	if len(words) == 0 {
+		return false
+	}
+	first := strings.ToUpper(strings.TrimSuffix(words[0], ";"))
+	return first == "COMMIT" || first == "END"
 }
 
 // QueryContext implements driver.QueryerContext.

@@ -277,6 +277,14 @@ func TestHandlerCannotCommit(t *testing.T) {
 	if _, err := tx.Handle().ExecContext(t.Context(), `INSERT INTO stock (n) VALUES (1)`); err != nil {
 		t.Fatal(err)
 	}
+	for _, statement := range []string{"COMMIT", " end;", "commit transaction"} {
+		if _, err := tx.Handle().ExecContext(t.Context(), statement); err == nil {
+			t.Errorf("%s: got no error", statement)
+		}
+	}
+	if err := tx.Sound(); err != nil {
+		t.Errorf("sound: %v", err)
+	}
 	if err := tx.Handle().Commit(); err == nil {
 		t.Error("the handler's commit: got no error")
 	}
