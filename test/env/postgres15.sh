@@ -32,7 +32,7 @@ postgres15_start() {
   port_taken "$pg15_port" && die "postgres15: port $pg15_port is in use by another program: set WAYBILL_ENV_POSTGRES15_PORT"
   [ -d "$pg15_home/data" ] || pg15_create
   # 9>&-: the server must not inherit the lock.
-  pg15 pg_ctl -D "$pg15_home/data" -l "$pg15_home/log" -o "$pg15_sync" -w -t 90 -s start 9>&- >&2 || {
+  pg15 pg_ctl -D "$pg15_home/data" -l "$pg15_home/log" -o "-p $pg15_port $pg15_sync" -w -t 90 -s start 9>&- >&2 || {
     tail -n 20 "$pg15_home/log" >&2
     die "postgres15: did not start; its log is $pg15_home/log"
   }

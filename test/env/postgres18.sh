@@ -23,7 +23,7 @@ postgres18_start() {
   port_taken "$pg18_port" && die "postgres18: port $pg18_port is in use by another program: set WAYBILL_ENV_POSTGRES18_PORT"
   [ -d "$pg18_home/data" ] || pg18_create
   # 9>&-: the server must not inherit the lock.
-  pg18 pg_ctl -D "$pg18_home/data" -l "$pg18_home/log" -o "$pg18_sync" -w -t 90 -s start 9>&- >&2 || {
+  pg18 pg_ctl -D "$pg18_home/data" -l "$pg18_home/log" -o "-p $pg18_port $pg18_sync" -w -t 90 -s start 9>&- >&2 || {
     tail -n 20 "$pg18_home/log" >&2
     die "postgres18: did not start; its log is $pg18_home/log"
   }
