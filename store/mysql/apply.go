@@ -172,19 +172,15 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 		return err
 	}
 	if forget {
-		if _, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(forgetEventsSQL), ids)); err != nil {
+		if _, err := t.remove(ctx, forgetEventsSQL, deleteEventsSQL, ids); err != nil {
 			return err
 		}
 	}
-	done, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(dequeueSQL), ids))
-	if err != nil {
-		return err
-	}
-	if n, err := done.RowsAffected(); err != nil || n != int64(len(ids)) {
-		return errors.Join(err, errNotAsUsual)
+	if n, err := t.remove(ctx, dequeueSQL, deleteQueuedSQL, ids); err != nil || n != int64(len(ids)) {
+		return cmp.Or(err, errNotAsUsual)
 	}
 	if forget {
-		_, err = t.tx.ExecContext(ctx, withIDs(t.s.sql(forgetReceiptsSQL), ids))
+		_, err := t.remove(ctx, forgetReceiptsSQL, deleteReceiptsSQL, ids)
 		return err
 	}
 	args := make([]any, 0, 6*len(settled))
@@ -193,8 +189,23 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 		args = append(args, c.ID, fit(c.EventID, 128), string(c.Outcome), fit(c.Via, 32), fit(c.PublishedTo, 1024), storable(c.Note))
 	}
 	rows := strings.Repeat(noteSQL+", ", len(settled)-1) + noteSQL
-	_, err = t.tx.ExecContext(ctx, strings.Replace(t.s.sql(notesSQL), "{rows}", rows, 1), args...)
+	_, err := t.tx.ExecContext(ctx, strings.Replace(t.s.sql(notesSQL), "{rows}", rows, 1), args...)
 	return err
+}
+
+// remove deletes rows by id and returns their number. MariaDB takes a list of ids
+// for a reason to read all of a small table, whatever index is forced, and would
+// wait for rows that others have inserted and not yet committed; there the rows
+// are looked up one by one.
+func (t ownTx) remove(ctx context.Context, listed, lookedUp string, ids []int64) (int64, error) {
+	if t.s.dialect == dialectMariaDB {
+		return t.exec(ctx, lookedUp, list(ids))
+	}
+	done, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(listed), ids))
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
 }
 
 // compareEvents fails where an id belongs to another event by now. The settled
