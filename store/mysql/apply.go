@@ -39,16 +39,14 @@ ON DUPLICATE KEY UPDATE
 
 // Nearly always all that is to be settled is in the queue, and none of it has a
 // receipt. Then the rows need not be matched: whether it was so is seen from their
-// number, and else the whole is done again with care. The ids are written into the
-// statements; see loadSQL.
+// number, and else the whole is done again with care. The events are read, without
+// a lock, by ids written into the statement; see loadSQL. What is deleted is looked
+// up row by row: with a list of ids both servers may read all of a small queue,
+// whatever index is forced, and would wait for rows that are not committed yet.
 const (
 	eventIDsSQL = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
-	dequeueSQL  = `DELETE p FROM {pending} p FORCE INDEX (PRIMARY) WHERE p.id IN ({ids})`
 	notesSQL    = `INSERT INTO {receipt} (id, event_id, outcome, via, published_to, note) VALUES {rows}`
 	noteSQL     = `(?, ?, ?, ?, ?, ?)`
-
-	forgetEventsSQL   = `DELETE e FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
-	forgetReceiptsSQL = `DELETE r FROM {receipt} r FORCE INDEX (PRIMARY) WHERE r.id IN ({ids})`
 )
 
 // An event is locked before its queue row, as a requeue does.
@@ -172,15 +170,15 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 		return err
 	}
 	if forget {
-		if _, err := t.remove(ctx, forgetEventsSQL, deleteEventsSQL, ids); err != nil {
+		if _, err := t.exec(ctx, deleteEventsSQL, list(ids)); err != nil {
 			return err
 		}
 	}
-	if n, err := t.remove(ctx, dequeueSQL, deleteQueuedSQL, ids); err != nil || n != int64(len(ids)) {
+	if n, err := t.exec(ctx, deleteQueuedSQL, list(ids)); err != nil || n != int64(len(ids)) {
 		return cmp.Or(err, errNotAsUsual)
 	}
 	if forget {
-		_, err := t.remove(ctx, forgetReceiptsSQL, deleteReceiptsSQL, ids)
+		_, err := t.exec(ctx, deleteReceiptsSQL, list(ids))
 		return err
 	}
 	args := make([]any, 0, 6*len(settled))
@@ -191,21 +189,6 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 	rows := strings.Repeat(noteSQL+", ", len(settled)-1) + noteSQL
 	_, err := t.tx.ExecContext(ctx, strings.Replace(t.s.sql(notesSQL), "{rows}", rows, 1), args...)
 	return err
-}
-
-// remove deletes rows by id and returns their number. MariaDB takes a list of ids
-// for a reason to read all of a small table, whatever index is forced, and would
-// wait for rows that others have inserted and not yet committed; there the rows
-// are looked up one by one.
-func (t ownTx) remove(ctx context.Context, listed, lookedUp string, ids []int64) (int64, error) {
-	if t.s.dialect == dialectMariaDB {
-		return t.exec(ctx, lookedUp, list(ids))
-	}
-	done, err := t.tx.ExecContext(ctx, withIDs(t.s.sql(listed), ids))
-	if err != nil {
-		return 0, err
-	}
-	return done.RowsAffected()
 }
 
 // compareEvents fails where an id belongs to another event by now. The settled

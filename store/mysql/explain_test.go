@@ -49,8 +49,8 @@ var hotStatements = map[storetest.HotStatement]explained{
 	},
 	storetest.HotFrontier: {role: "queue", name: "frontier", uses: []string{"Select tables optimized away"}, avoids: []string{"ALL"}},
 	storetest.HotSettle: {
-		role: "apply", name: "dequeue", ids: "2400,2401,2402,2410,2500,2600",
-		uses: []string{"p range PRIMARY"}, avoids: []string{scanP},
+		role: "apply", name: "delete queued", args: []any{"[2400,2401,2402,2410,2500,2600]"},
+		uses: []string{"p eq_ref PRIMARY"}, avoids: []string{scanP},
 	},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "choose settled", args: []any{int64(30 * 24 * 3600 * 1e6), 0, 0, 1000},

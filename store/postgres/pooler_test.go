@@ -62,7 +62,7 @@ func pooled(t *testing.T, mode string) storetest.Harness[pgx.Tx] {
 	}
 	return storetest.Harness[pgx.Tx]{Open: func(t testing.TB, options storetest.Options) *storetest.Subject[pgx.Tx] {
 		var dsn string
-		if options.Bare || options.Names != (store.Names{}) {
+		if options.Bare || options.Head || options.Names != (store.Names{}) {
 			dsn = freshDatabase(t)
 		} else {
 			dsn = used(t)
