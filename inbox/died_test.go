@@ -117,25 +117,27 @@ func TestCommitThatFailsForOneEventIsBlamedOnIt(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		// As a deferred constraint does: the commit of any transaction that has
 		// the event fails.
-		var poisoned bool
+		var poisoned atomic.Bool
 		r.st.SetError(func(op string) error {
 			switch op {
 			case "begin inbox":
-				poisoned = false
+				poisoned.Store(false)
 			case "commit":
-				if poisoned {
+				if poisoned.Load() {
 					return errors.New("constraint violated")
 				}
 			}
 			return nil
 		})
 		r.publish(ev("a", 1), ev("p", 1), ev("b", 1))
+		config := r.config()
+		config.Workers = 1 // the transactions share what is said of them
 		run := r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 			if event.Key == "p" {
-				poisoned = true
+				poisoned.Store(true)
 			}
 			return apply(ctx, tx, event)
-		}, nil)
+		}, config)
 		r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
 		run.mustStop()
 		r.wantHistory(map[string]string{"a": "1", "b": "1"})
