@@ -325,28 +325,18 @@ func (p *Processor[TX]) callFailed(work context.Context, event *waybill.Event, c
 }
 
 func (p *Processor[TX]) forgetCall(ctx context.Context, event *waybill.Event, call *store.EffectCall) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	tx, err := p.st.BeginInbox(ctx)
-	if err != nil {
+	return p.locked(ctx, store.HeldKeyRef{Topic: event.Topic, Key: orderKey(event)}, func(tx store.InboxTx[TX]) error {
+		rows, err := tx.EffectsOf(ctx, call.Group, call.EventID)
+		if err != nil {
+			return err
+		}
+		mine := func(c store.EffectCall) bool { return c.Name == call.Name && c.Owner == call.Owner }
+		if !slices.ContainsFunc(rows, mine) {
+			return nil
+		}
+		_, err = tx.ForgetEffect(ctx, call.Group, call.EffectRef)
 		return err
-	}
-	defer rollback(ctx, tx)
-	if err := tx.LockKey(ctx, call.Group, store.HeldKeyRef{Topic: event.Topic, Key: orderKey(event)}); err != nil {
-		return err
-	}
-	rows, err := tx.EffectsOf(ctx, call.Group, call.EventID)
-	if err != nil {
-		return err
-	}
-	mine := func(c store.EffectCall) bool { return c.Name == call.Name && c.Owner == call.Owner }
-	if !slices.ContainsFunc(rows, mine) {
-		return nil
-	}
-	if _, err := tx.ForgetEffect(ctx, call.Group, call.EffectRef); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	})
 }
 
 // keepAnswer commits an answer whose event is not, or no longer, this process's

@@ -235,8 +235,17 @@ func (g *gaps[TX]) wake(ctx context.Context, h *store.Held) error {
 	})
 }
 
-// inKey does something in a transaction that has locked a key.
+// inKey does something to what a key holds, and has the releaser look at it.
 func (p *Processor[TX]) inKey(ctx context.Context, key store.HeldKeyRef, do func(tx store.InboxTx[TX]) error) error {
+	if err := p.locked(ctx, key, do); err != nil {
+		return err
+	}
+	p.wakeReleaser()
+	return nil
+}
+
+// locked does something in a transaction that has locked a key.
+func (p *Processor[TX]) locked(ctx context.Context, key store.HeldKeyRef, do func(tx store.InboxTx[TX]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	tx, err := p.st.BeginInbox(ctx)
@@ -250,9 +259,5 @@ func (p *Processor[TX]) inKey(ctx context.Context, key store.HeldKeyRef, do func
 	if err := do(tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return err
-	}
-	p.wakeReleaser()
-	return nil
+	return tx.Commit(ctx)
 }

@@ -7,12 +7,18 @@ import (
 
 // archive returns the arms with the outbox's archive for their log.
 func (t *tables) archive() *tables {
-	archived, check, log := *t, *t.check, *t.check.Log
-	log.Table.Table = log.Outbox.Names.WithDefaults().Archive
-	log.State, log.Queued, log.SentAt, log.bare = "outcome", "", "published_at", nil
+	return t.withLog(t.check.Log.Outbox.Names.WithDefaults().Archive, "outcome", "published_at")
+}
+
+// withLog returns the arms with another table of the outbox for their log, which
+// has all its columns but those of the queue.
+func (t *tables) withLog(table, state, sentAt string) *tables {
+	other, check, log := *t, *t.check, *t.check.Log
+	log.Table.Table = table
+	log.State, log.Queued, log.SentAt, log.bare = state, "", sentAt, nil
 	check.Log = &log
-	archived.check = &check
-	return &archived
+	other.check = &check
+	return &other
 }
 
 // withArchived adds archived events to the facts of their keys. Both are sorted

@@ -8,12 +8,7 @@ import (
 // heads returns the arms with the outbox's heads for their log. A head says
 // nothing of what became of its event: as long as that is there, it does.
 func (t *tables) heads() *tables {
-	headed, check, log := *t, *t.check, *t.check.Log
-	log.Table.Table = log.Outbox.Names.WithDefaults().Head
-	log.State, log.Queued, log.SentAt, log.bare = "", "", "", nil
-	check.Log = &log
-	headed.check = &check
-	return &headed
+	return t.withLog(t.check.Log.Outbox.Names.WithDefaults().Head, "", "")
 }
 
 // headed is what a snapshot has of some keys.

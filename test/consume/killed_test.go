@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -107,24 +105,10 @@ func TestWhatAKilledConsumerHadReadComesAgain(t *testing.T) {
 	b, topic := overPostgres(st), "consume-"+waybill.NewID()
 	published := fillTopic(t, address, topic)
 
-	var output lab.Output
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), envTopic+"="+topic, envDSN+"="+dsn, envKafka+"="+address, envFile+"="+file)
-	child.Stdout, child.Stderr = &output, &output
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lab.Until(t, time.Minute, "the handler in the middle of its work", func() bool {
-		_, err := os.Stat(file)
-		return err == nil
-	})
-	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatalf("%v: %s", err, output.String())
-	}
-	_ = child.Wait() // with the signal
+	output := lab.KillAt(t, file, envTopic+"="+topic, envDSN+"="+dsn, envKafka+"="+address, envFile+"="+file)
 	before, err := b.rows(t.Context())
 	if err != nil || len(before) == 0 || len(before) > handled || !slices.Equal(before, published[:len(before)]) {
-		t.Fatalf("%d effects of %d handled, %v: %s", len(before), handled, err, output.String())
+		t.Fatalf("%d effects of %d handled, %v: %s", len(before), handled, err, output)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

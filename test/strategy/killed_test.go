@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -109,22 +107,7 @@ func TestKilledBetweenMarkAndCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var output lab.Output
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), envFile+"="+file, envRedis+"="+redis, envID+"="+id,
-		fault.EnvPoint+"=strategy.marked", fault.EnvFile+"="+flag)
-	child.Stdout, child.Stderr = &output, &output
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lab.Until(t, time.Minute, "the mark", func() bool {
-		_, err := os.Stat(flag)
-		return err == nil
-	})
-	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatalf("%v: %s", err, output.String())
-	}
-	_ = child.Wait() // with the signal
+	lab.KillAt(t, flag, envFile+"="+file, envRedis+"="+redis, envID+"="+id, fault.EnvPoint+"=strategy.marked", fault.EnvFile+"="+flag)
 	count := func() (n int) {
 		if err := st.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM effect WHERE event_id = ?`, id).Scan(&n); err != nil {
 			t.Fatal(err)

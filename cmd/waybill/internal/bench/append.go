@@ -73,15 +73,8 @@ func Append(ctx context.Context, o *AppendOptions) (*AppendReport, error) {
 		return nil, err
 	}
 	report := &AppendReport{Host: b.host, Versions: b.versions, Runs: o.Runs, Events: o.Events, Writers: o.Writers, PayloadBytes: o.Payload}
-	err = b.makeAccounts(ctx, o.Writers)
-	for range o.Runs {
-		var run *AppendRun
-		if err != nil {
-			break
-		}
-		if run, err = b.appendRun(ctx, o); err == nil {
-			report.Each = append(report.Each, *run)
-		}
+	if err = b.makeAccounts(ctx, o.Writers); err == nil {
+		report.Each, err = repeat(o.Runs, func(int) (*AppendRun, error) { return b.appendRun(ctx, o) })
 	}
 	if err = errors.Join(err, b.leave(ctx)); err != nil {
 		return nil, err

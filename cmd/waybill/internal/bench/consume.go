@@ -79,12 +79,8 @@ func Consume(ctx context.Context, o *ConsumeOptions) (*ConsumeReport, error) {
 		Host: b.host, Versions: b.versions, Gate: o.Gate, Workers: o.Workers, Batch: o.Batch,
 		Runs: o.Runs, Events: o.Events, Keys: o.Keys, PayloadBytes: o.Payload,
 	}
-	err = b.fillTopic(ctx, o)
-	for n := 0; n < o.Runs && err == nil; n++ {
-		var run *ConsumeRun
-		if run, err = b.consumeRun(ctx, o, n); err == nil {
-			report.Each = append(report.Each, *run)
-		}
+	if err = b.fillTopic(ctx, o); err == nil {
+		report.Each, err = repeat(o.Runs, func(n int) (*ConsumeRun, error) { return b.consumeRun(ctx, o, n) })
 	}
 	if err = errors.Join(err, b.leave(ctx)); err != nil {
 		return nil, err

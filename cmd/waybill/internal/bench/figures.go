@@ -45,3 +45,15 @@ func of[T any](parts []T, figure func(*T) float64) []float64 {
 	}
 	return figures
 }
+
+// repeat does the runs one after another, up to the first that fails.
+func repeat[T any](runs int, do func(n int) (*T, error)) (done []T, err error) {
+	for n := range runs {
+		run, err := do(n)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, *run)
+	}
+	return done, nil
+}

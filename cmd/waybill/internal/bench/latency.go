@@ -66,14 +66,14 @@ func Latency(ctx context.Context, o *LatencyOptions) (*LatencyReport, error) {
 		return nil, err
 	}
 	report := &LatencyReport{Host: b.host, Versions: b.versions, Runs: o.Runs, Events: o.Events, Rate: o.Rate, PayloadBytes: o.Payload}
-	for range o.Runs {
-		var run *Waits
-		if run, err = b.latencyRun(ctx, o); err != nil {
-			break
+	report.Each, err = repeat(o.Runs, func(int) (*Waits, error) {
+		run, err := b.latencyRun(ctx, o)
+		if err != nil {
+			return nil, err
 		}
-		report.Each = append(report.Each, *run)
 		o.say("%4.0f/s: p50 %.1f ms, p99 %.1f ms, most %.1f ms, %.1f %% of a core", run.Reached, run.P50, run.P99, run.Max, run.CPUPercent)
-	}
+		return run, nil
+	})
 	if err = errors.Join(err, b.leave(ctx)); err != nil {
 		return nil, err
 	}

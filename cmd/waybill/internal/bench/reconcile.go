@@ -87,13 +87,7 @@ func Reconcile(ctx context.Context, o *ReconcileOptions) (*ReconcileReport, erro
 	l, err := newLedger(ctx, o)
 	if err == nil {
 		report.Versions.Store, report.ReadVersion = l.db.version(ctx), l.readDB.version(ctx)
-		for n := range o.Runs {
-			var run *ReconcileRun
-			if run, err = l.run(ctx, o, n); err != nil {
-				break
-			}
-			report.Each = append(report.Each, *run)
-		}
+		report.Each, err = repeat(o.Runs, func(n int) (*ReconcileRun, error) { return l.run(ctx, o, n) })
 	}
 	if err = errors.Join(err, l.leave(ctx)); err != nil {
 		return nil, err

@@ -75,13 +75,7 @@ func Relay(ctx context.Context, o *RelayOptions) (*RelayReport, error) {
 		Host: b.host, Versions: b.versions, Mode: o.Mode, Format: o.Format,
 		Runs: o.Runs, Events: o.Events, Keys: o.Keys, PayloadBytes: o.Payload,
 	}
-	for n := range o.Runs {
-		var run *RelayRun
-		if run, err = b.relayRun(ctx, o, n); err != nil {
-			break
-		}
-		report.Each = append(report.Each, *run)
-	}
+	report.Each, err = repeat(o.Runs, func(n int) (*RelayRun, error) { return b.relayRun(ctx, o, n) })
 	if err = errors.Join(err, b.leave(ctx)); err != nil {
 		return nil, err
 	}

@@ -87,15 +87,8 @@ func Scale(ctx context.Context, o *ScaleOptions) (*ScaleReport, error) {
 		HeldKeys: o.HeldKeys, HeldRows: o.HeldRows, PayloadBytes: o.Payload,
 	}
 	s := &scale{bench: b, o: o, plain: &tables{site: b.site, db: b.db, from: b.source, task: b.task(armRelay)}}
-	err = s.prepare(ctx)
-	for range o.Runs {
-		var run *ScaleRun
-		if err != nil {
-			break
-		}
-		if run, err = s.run(ctx); err == nil {
-			report.Each = append(report.Each, *run)
-		}
+	if err = s.prepare(ctx); err == nil {
+		report.Each, err = repeat(o.Runs, func(int) (*ScaleRun, error) { return s.run(ctx) })
 	}
 	if err = errors.Join(err, s.leaveAll(ctx)); err != nil {
 		return nil, err
