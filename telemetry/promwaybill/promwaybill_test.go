@@ -97,7 +97,7 @@ func TestEventsAreCountedFromTheQueueToTheHandler(t *testing.T) {
 	p, err := inbox.New(st, b, handler, &inbox.Config{
 		Group: "inventory", Topics: []string{"orders"}, Logger: quiet, Schedule: []time.Duration{time.Hour}, CountEvery: 20 * time.Millisecond,
 		BatchSize: 1, // no event is handled again because a neighbour failed
-		Events: consumed.Events(inbox.Events{}),
+		Events:    consumed.Events(inbox.Events{}),
 	})
 	if err != nil {
 		t.Fatal(err)
