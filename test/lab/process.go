@@ -14,7 +14,7 @@ import (
 func KillAt(t testing.TB, file string, environment ...string) string {
 	t.Helper()
 	var output Output
-	child := exec.Command(os.Args[0])
+	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), environment...)
 	child.Stdout, child.Stderr = &output, &output
 	if err := child.Start(); err != nil {
