@@ -22,7 +22,7 @@ var (
 	// Fakes and suites that pass the contracts; any test may trust them.
 	doubles = []string{
 		"", "store", "store/memstore", "store/storetest", "broker", "broker/membroker", "broker/brokertest",
-		"cdc", "cdc/cdctest", "outbox", "relay/relaytest", "waybilltest", "internal/...",
+		"cdc", "cdc/memlog", "cdc/cdctest", "outbox", "relay/relaytest", "waybilltest", "internal/...",
 	}
 )
 

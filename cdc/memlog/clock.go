@@ -1,0 +1,5 @@
+package memlog
+
+import "time"
+
+func now() time.Time { return time.Now() }
