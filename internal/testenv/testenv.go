@@ -65,6 +65,13 @@ func Kafka4Jars(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_ENV_KAFKA4_JARS", "kafka4", "jars of Apache Kafka 4")
 }
 
+// MySQL9Programs returns the folder of programs from which a test may start a
+// MySQL of its own, which it can stop and kill.
+func MySQL9Programs(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_ENV_MYSQL9_PROGRAMS", "mysql9", "programs of MySQL 9")
+}
+
 // Redis7 returns the address, host:port, of a Redis 7 server without a password.
 func Redis7(tb testing.TB) string {
 	tb.Helper()

@@ -2,6 +2,10 @@
 #
 # Port: WAYBILL_ENV_MYSQL9_PORT, 25009. The binary log is on, with rows and GTIDs,
 # for tests of change data capture.
+#
+# WAYBILL_ENV_MYSQL9_PROGRAMS is a folder of unpacked programs to use instead of
+# fetching them; a second server (another WAYBILL_ENV_HOME and port) takes the
+# first one's so.
 # shellcheck shell=bash disable=SC2154,SC1091
 
 . "$here/unpack.bash"
@@ -9,9 +13,13 @@
 
 my9_port=${WAYBILL_ENV_MYSQL9_PORT:-25009}
 my9_home=$home/mysql9
-my9_programs=$(unpacked mysql9)
+my9_programs=${WAYBILL_ENV_MYSQL9_PROGRAMS:-$(unpacked mysql9)}
 
 mysql9_install() {
+  if [ -n "${WAYBILL_ENV_MYSQL9_PROGRAMS:-}" ]; then
+    [ -x "$my9_programs/usr/sbin/mysqld" ] || die "mysql9: $my9_programs/usr/sbin/mysqld is missing"
+    return
+  fi
   unpack mysql9 9. usr/sbin/mysqld mysql-server-core mysql-client-core
 }
 
@@ -27,7 +35,10 @@ mysql9_start() {
 
 mysql9_stop() { mysql_stop mysql9 "$my9_home"; }
 
-mysql9_export() { mysql_export MYSQL9 "$my9_port" "$my9_programs/usr/bin/mysql"; }
+mysql9_export() {
+  mysql_export MYSQL9 "$my9_port" "$my9_programs/usr/bin/mysql"
+  printf "export WAYBILL_ENV_MYSQL9_PROGRAMS='%s'\n" "$my9_programs"
+}
 
 mysql9_describe() { mysql_describe "$my9_home" "$my9_port"; }
 
