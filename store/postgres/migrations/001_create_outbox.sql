@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS {event} (
     occurred_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK (event_key <> '' OR aggregate_id <> '')
-);
+) WITH (vacuum_truncate = off); -- as for the queue
 CREATE UNIQUE INDEX IF NOT EXISTS {event_event_id} ON {event} (event_id);
 CREATE INDEX IF NOT EXISTS {event_aggregate} ON {event} (aggregate_id, id);
 -- Costs nothing where the key is the aggregate's id, as it mostly is.
@@ -29,6 +29,7 @@ CREATE INDEX IF NOT EXISTS {event_created} ON {event} USING brin (created_at);
 -- The queue. An event is unsettled exactly while it has a row here. Rows come
 -- and go with every event, so dead ones are cleared away early and at full
 -- speed; waiting for a share of the table would let the hot index fill with them.
+-- Its pages stay: to give them back, a vacuum locks out whoever appends.
 CREATE TABLE IF NOT EXISTS {pending} (
     id            bigint PRIMARY KEY,
     key_hash      bigint NOT NULL,
@@ -47,7 +48,8 @@ CREATE TABLE IF NOT EXISTS {pending} (
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0,
-    autovacuum_analyze_threshold = 10000
+    autovacuum_analyze_threshold = 10000,
+    vacuum_truncate = off
 );
 CREATE INDEX IF NOT EXISTS {pending_hot} ON {pending} (lane, id) WHERE status = 'PENDING' AND NOT parked;
 CREATE INDEX IF NOT EXISTS {pending_due} ON {pending} (lane, next_retry_at) WHERE next_retry_at IS NOT NULL;
