@@ -5,14 +5,20 @@
 # the next one is the controller's, the one after it asks for SASL without TLS,
 # PLAIN or SCRAM-SHA-512: user waybill, password waybill. An access rule on a
 # resource shuts out whom it does not name; without one everybody may do all.
+# WAYBILL_ENV_KAFKA4_PROXY, where set, is the port of a proxy: the port after the
+# one for SASL then listens too, and tells its clients to come by way of the proxy.
 #
 # WAYBILL_ENV_KAFKA4_JARS is a folder of jars to use instead of fetching them; a
 # second server (another WAYBILL_ENV_HOME and port) takes the first one's so.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC1091
+
+. "$here/maven.bash"
 
 kafka4_version=4.4.0
 kafka4_port=${WAYBILL_ENV_KAFKA4_PORT:-29092}
 kafka4_sasl=$((kafka4_port + 2))
+kafka4_proxied=$((kafka4_port + 3))
+kafka4_proxy=${WAYBILL_ENV_KAFKA4_PROXY:-}
 kafka4_home=$home/kafka4
 kafka4_jars=${WAYBILL_ENV_KAFKA4_JARS:-$home/programs/kafka4}
 kafka4_user=nobody
@@ -22,53 +28,9 @@ kafka4_install() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
   [ "$(cat "$kafka4_jars/made-for" 2>/dev/null)" != "$kafka4_version" ] || return 0
   [ -z "${WAYBILL_ENV_KAFKA4_JARS:-}" ] || die "kafka4: $kafka4_jars does not hold the jars of $kafka4_version"
-  command -v mvn >/dev/null || apt_install maven
-  local work=$home/unpack/kafka4 new=$kafka4_jars.new attempt
-  rm -rf "$new"
-  mkdir -p "$work" "$new"
-  kafka4_pom >"$work/pom.xml"
-  for attempt in 1 2 3; do
-    say "kafka4: fetching the jars of Apache Kafka $kafka4_version"
-    if mvn -q -B -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$new" >"$work/mvn.log" 2>&1; then
-      (cd "$new" && printf '%s\n' *.jar) >"$work/versions"
-      mv "$work/versions" "$new/versions"
-      chmod -R a+rX "$new"
-      printf '%s' "$kafka4_version" >"$new/made-for"
-      rm -rf "$kafka4_jars" "$work"
-      mv "$new" "$kafka4_jars"
-      say "kafka4: $(wc -l <"$kafka4_jars/versions") jars, listed in $kafka4_jars/versions"
-      return
-    fi
-    if grep -q "Could not find artifact org.apache.kafka:" "$work/mvn.log"; then
-      die "kafka4: version $kafka4_version is gone from where mvn looks. Point WAYBILL_TEST_KAFKA4 at a broker of your own"
-    fi
-    sleep "$attempt"
-  done
-  tail -n 20 "$work/mvn.log" >&2
-  die "kafka4: mvn could not fetch the jars"
-}
-
-kafka4_pom() {
-  cat <<END
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>waybill.test</groupId>
-  <artifactId>kafka4</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$kafka4_version</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>$kafka4_version</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.5</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>2.25.5</version></dependency>
-  </dependencies>
-  <build>
-    <plugins>
-      <plugin><artifactId>maven-dependency-plugin</artifactId><version>3.6.1</version></plugin>
-    </plugins>
-  </build>
-</project>
-END
+  maven_jars kafka4 "$kafka4_jars" "$kafka4_version" "" \
+    "org.apache.kafka:kafka_2.13:$kafka4_version" "org.apache.kafka:kafka-tools:$kafka4_version" \
+    org.apache.logging.log4j:log4j-slf4j-impl:2.25.5 org.apache.logging.log4j:log4j-core:2.25.5
 }
 
 kafka4_start() {
@@ -128,6 +90,7 @@ kafka4_export() {
   printf "export WAYBILL_TEST_KAFKA4='127.0.0.1:%s'\n" "$kafka4_port"
   printf "export WAYBILL_TEST_KAFKA4_SASL='127.0.0.1:%s'\n" "$kafka4_sasl"
   printf "export WAYBILL_ENV_KAFKA4_JARS='%s'\n" "$kafka4_jars"
+  [ -z "$kafka4_proxy" ] || printf "export WAYBILL_TEST_KAFKA4_PROXIED='127.0.0.1:%s'\n" "$kafka4_proxied"
 }
 
 kafka4_describe() {
@@ -145,9 +108,9 @@ kafka4_configure() {
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$((kafka4_port + 1))
-listeners=PLAINTEXT://127.0.0.1:$kafka4_port,CONTROLLER://127.0.0.1:$((kafka4_port + 1)),SASL://127.0.0.1:$kafka4_sasl
-advertised.listeners=PLAINTEXT://127.0.0.1:$kafka4_port,SASL://127.0.0.1:$kafka4_sasl
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:$kafka4_port,CONTROLLER://127.0.0.1:$((kafka4_port + 1)),SASL://127.0.0.1:$kafka4_sasl${kafka4_proxy:+,PROXIED://127.0.0.1:$kafka4_proxied}
+advertised.listeners=PLAINTEXT://127.0.0.1:$kafka4_port,SASL://127.0.0.1:$kafka4_sasl${kafka4_proxy:+,PROXIED://127.0.0.1:$kafka4_proxy}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,PROXIED:PLAINTEXT
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
