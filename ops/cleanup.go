@@ -105,7 +105,7 @@ func (c *Cleanup) Once(ctx context.Context) (Removed, error) {
 		if err != nil {
 			break
 		}
-		err = c.untilShort(ctx, &removed.Consumed, func(limit int) (int, error) {
+		err = c.untilShort(ctx, &removed.Consumed, takesTurns(c.consumer), func(limit int) (int, error) {
 			return c.consumer.CleanupConsumed(ctx, group, c.config.InboxRetention, limit)
 		})
 	}
@@ -121,15 +121,20 @@ func (c *Cleanup) events(ctx context.Context, removed *int) error {
 		}
 		request.Below = below
 	}
-	return c.untilShort(ctx, removed, func(limit int) (int, error) {
+	return c.untilShort(ctx, removed, takesTurns(c.outbox), func(limit int) (int, error) {
 		request.Limit = limit
 		return c.outbox.Cleanup(ctx, request)
 	})
 }
 
+func takesTurns(st any) bool {
+	_, is := st.(store.OneWriter)
+	return is
+}
+
 // untilShort repeats a step until it removes less than it was asked to.
-func (c *Cleanup) untilShort(ctx context.Context, total *int, step func(limit int) (int, error)) error {
-	for pace := newPace(c.config.Batch, c.config.Pause); ; {
+func (c *Cleanup) untilShort(ctx context.Context, total *int, oneWriter bool, step func(limit int) (int, error)) error {
+	for pace := newPace(c.config.Batch, c.config.Pause, oneWriter); ; {
 		limit, began := pace.limit, now()
 		n, err := step(limit)
 		*total += n

@@ -147,6 +147,32 @@ func TestCleanupLeavesTheDatabaseToOthers(t *testing.T) {
 	}
 }
 
+type pacedTurns struct{ *paced }
+
+func (pacedTurns) OneWriter() {}
+
+// Others wait for the whole of a batch where only one may write.
+func TestCleanupOfOneWriterIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := pacedTurns{&paced{each: 10 * time.Microsecond, left: 20_000}}
+		cleanup, err := NewCleanup(st, nil, &CleanupConfig{Pause: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		removed, err := cleanup.Once(t.Context())
+		if err != nil || removed.Events != 20_000 {
+			t.Fatalf("removed %+v, %v", removed, err)
+		}
+		if st.largest > 100 {
+			t.Errorf("the largest batch had %d rows, want at most 100", st.largest)
+		}
+		if all := time.Since(began); st.busy*19 > all {
+			t.Errorf("busy for %v of %v, want at most a twentieth", st.busy, all)
+		}
+	})
+}
+
 func TestCleanupRefusesNegative(t *testing.T) {
 	if _, err := NewCleanup(memstore.New(nil), nil, &CleanupConfig{Retention: -1}); err == nil {
 		t.Error("accepted")
