@@ -57,6 +57,10 @@ type Check struct {
 	// MaxFindings bounds the findings that a report lists; all are counted.
 	// Default 10,000.
 	MaxFindings int `yaml:"max_findings"`
+	// Reissue says how an event is made of a row that has none, for repairs. The
+	// type of its void events joins the log's Deletes.
+	Reissue *ReissueMap    `yaml:"reissue" json:"-"`
+	Repair  RepairSettings `yaml:"repair" json:"-"`
 	// Schedule is when the check runs by itself.
 	Schedule `yaml:",inline"`
 }
@@ -221,6 +225,10 @@ func (c Check) withDefaults() (*Check, error) {
 		}
 		c.Log = &log
 	}
+	c.Repair = c.Repair.withDefaults()
+	if c.Reissue = c.Reissue.withDefaults(c.Log); c.Reissue != nil && c.Log != nil && c.Reissue.Voided != "" && !slices.Contains(c.Log.Deletes, c.Reissue.Voided) {
+		c.Log.Deletes = append(slices.Clone(c.Log.Deletes), c.Reissue.Voided)
+	}
 	if err := c.validate(); err != nil {
 		return nil, &waybill.Error{Op: "check", Key: c.Name, Err: err}
 	}
@@ -317,6 +325,12 @@ func (c *Check) validate() error {
 	}
 	if c.ChunkRows < 0 || c.MaxFindings < 0 {
 		refuse("chunk_rows and max_findings: must not be negative")
+	}
+	if c.Reissue != nil {
+		wrong = append(wrong, c.Reissue.validate(c)...)
+	}
+	if c.Repair.Rate < 0 || *c.Repair.ApproveAbove < 0 {
+		refuse("repair: rate and approve_above must not be negative")
 	}
 	c.Schedule.validate(refuse)
 	if c.Consumer != nil && c.Consumer.Group == "" {

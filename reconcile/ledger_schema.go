@@ -10,10 +10,10 @@ import (
 	"github.com/waybillhq/waybill"
 )
 
-var ledgerTables = []string{"meta", "lease", "run", "range", "finding", "coverage", "behind", "alert"}
+var ledgerTables = []string{"meta", "lease", "run", "range", "finding", "coverage", "behind", "alert", "plan", "action"}
 
 // schemaVersion is what Migrate brings the tables to.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // columnTypes are the types of each family of dialects. Texts are bytewise.
 var columnTypes = map[Dialect]map[string]string{
@@ -144,6 +144,36 @@ CREATE TABLE IF NOT EXISTS {alert} (
   PRIMARY KEY (check_name, name)
 ){options}`
 
+// createPlan: what is to be done about findings, and who has agreed to it.
+const createPlan = `
+CREATE TABLE IF NOT EXISTS {plan} (
+  id {word} PRIMARY KEY,
+  check_name {name},
+  definition {word},
+  digest {word},
+  state {word},
+  planned_by {name},
+  planned_at {time},
+  reason {text},
+  approved_by {text?},
+  approved_at {time?},
+  applied_by {text?},
+  finished_at {time?},
+  healed BIGINT NOT NULL
+){options}`
+
+const createAction = `
+CREATE TABLE IF NOT EXISTS {action} (
+  plan_id {word},
+  seq BIGINT NOT NULL,
+  state {word},
+  note {text},
+  acted_by {text?},
+  acted_at {time?},
+  body {text},
+  PRIMARY KEY (plan_id, seq)
+){options}`
+
 // The indexes; MySQL cannot be asked to make one only if it is missing.
 const (
 	createRunIndex     = `CREATE INDEX {run_by} ON {run} (check_name, started_at)`
@@ -159,7 +189,7 @@ func (l *Ledger) Migrate(ctx context.Context) error {
 	if err == nil && version > schemaVersion {
 		return l.failed("migrate results", "", fmt.Errorf("the tables are of version %d, this program knows %d: use a newer one", version, schemaVersion))
 	}
-	for _, create := range []string{createMeta, createLease, createRun, createRange, createFinding, createCoverage, createBehind, createAlert} {
+	for _, create := range []string{createMeta, createLease, createRun, createRange, createFinding, createCoverage, createBehind, createAlert, createPlan, createAction} {
 		if _, err := l.exec(ctx, l.db.DB, create); err != nil {
 			return l.failed("migrate results", "", err)
 		}
@@ -172,7 +202,8 @@ func (l *Ledger) Migrate(ctx context.Context) error {
 	if err := l.insertOnce(ctx, "INSERT INTO {meta} (name, value) VALUES ('version', ?)", strconv.Itoa(schemaVersion)); err != nil {
 		return l.failed("migrate results", "", err)
 	}
-	return nil
+	_, err = l.exec(ctx, l.db.DB, "UPDATE {meta} SET value = ? WHERE name = 'version'", strconv.Itoa(schemaVersion))
+	return l.failed("migrate results", "", err)
 }
 
 // Ready reports whether the tables are there and of this program's version.

@@ -14,6 +14,14 @@ type reconcileCmd struct {
 	Explain reconcileExplainCmd `cmd:"" help:"Tell all that is known of one key."`
 	Rebuild reconcileRebuildCmd `cmd:"" help:"Bring a read model to the latest sent event of each key."`
 
+	Plan    reconcilePlanCmd    `cmd:"" help:"Plan what is to be done about findings of the write side."`
+	Plans   reconcilePlansCmd   `cmd:"" help:"List the plans on record, or show one."`
+	Approve reconcileApproveCmd `cmd:"" help:"Agree to a plan that somebody else has made."`
+	Apply   reconcileApplyCmd   `cmd:"" help:"Carry out a plan."`
+
+	ExportPlan       reconcileExportPlanCmd       `cmd:"" help:"Write what another engine needs to find candidates."`
+	ImportCandidates reconcileImportCandidatesCmd `cmd:"" help:"Compare the keys that another engine has found."`
+
 	Status   reconcileStatusCmd   `cmd:"" help:"Show when each check last ran, what it covers, and its alerts."`
 	Runs     reconcileRunsCmd     `cmd:"" help:"List the runs on record."`
 	Findings reconcileFindingsCmd `cmd:"" help:"Show the differences on record, and decide about them."`

@@ -32,6 +32,8 @@ type task struct {
 	Dialect reconcile.Dialect
 	Address string
 	Rebuild string // how, instead of a run
+	Plan    string // to be applied instead
+	Hash    string // of that
 }
 
 var drivers = map[reconcile.Dialect]string{reconcile.SQLite: "sqlite", reconcile.Postgres: "pgx", reconcile.MySQL: "mysql", reconcile.MariaDB: "mysql"}
@@ -66,6 +68,11 @@ func TestChildThatIsKilled(t *testing.T) {
 	db := connect(t, drivers[k.Dialect], k.Address)
 	if k.Rebuild != "" {
 		rebuildShelves(t, reconcile.Database{DB: db, Dialect: k.Dialect}, k.Rebuild)
+		return
+	}
+	if k.Plan != "" {
+		p := enter(t, reconcile.Database{DB: db, Dialect: k.Dialect}, k.Address)
+		p.apply(purchasesCheck(), &reconcile.Plan{ID: k.Plan, Hash: k.Hash})
 		return
 	}
 	report, err := k.run(t, reconcile.Database{DB: db, Dialect: k.Dialect})
