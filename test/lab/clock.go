@@ -20,3 +20,7 @@ func Until(t testing.TB, patience time.Duration, what string, condition func() b
 		}
 	}
 }
+
+func now() time.Time { return time.Now() }
+
+func pause() { time.Sleep(10 * time.Millisecond) }

@@ -1,0 +1,209 @@
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybillhq/waybill/test/chaos/verdict"
+)
+
+var (
+	lasts    = flag.Duration("chaos.for", 45*time.Second, "how long the mischief of each pair lasts")
+	seedFlag = flag.Uint64("chaos.seed", 0, "which mischief is done; 0 draws one")
+	mode     = flag.String("chaos.mode", "poll", "how the relays learn of events: poll")
+	patience = flag.Duration("chaos.patience", 2*time.Minute, "how long all may take to come to rest afterwards")
+)
+
+const envMode = "WAYBILL_CHAOS_MODE"
+
+const (
+	sigkill = syscall.SIGKILL
+	sigterm = syscall.SIGTERM
+)
+
+func TestPostgresAndKafka(t *testing.T) {
+	chaos(t, "postgres15", killBroker, killDatabase, failover)
+}
+
+func TestMySQLAndKafka(t *testing.T) {
+	chaos(t, "mysql9", killBroker, killDatabase, restart)
+}
+
+func chaos(t *testing.T, kind string, great ...string) {
+	if testing.Short() {
+		t.Skip("starts servers of its own and torments them for a minute")
+	}
+	if *mode != "poll" {
+		t.Fatalf("-chaos.mode=%s: want poll", *mode)
+	}
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64N(1_000_000) + 1
+	}
+	again := fmt.Sprintf("go test ./test/chaos -run %s -v -chaos.for %v -chaos.seed %d -chaos.mode %s", t.Name(), *lasts, seed, *mode)
+	t.Log(again)
+	if *lasts >= 3*time.Minute {
+		great = append(great, restartBroker)
+	}
+	setUp := time.Now()
+	w := newTown(t, kind, seed)
+	began := time.Now()
+	t.Logf("set up in %.1f s", began.Sub(setUp).Seconds())
+	w.torment(plan(seed, *lasts, great), *lasts)
+
+	// After the last fault nobody does anything any more.
+	wait(t.Context(), time.Second)
+	writer := w.posts[0]
+	if err := writer.leave(); err != nil {
+		t.Errorf("the writer after SIGTERM: %v", err)
+	}
+	mended := time.Now()
+	stuck := w.rest()
+	took := time.Since(mended)
+	for _, p := range w.posts[1:] {
+		if err := p.leave(); err != nil {
+			t.Errorf("%s after SIGTERM: %v", p.role, err)
+		}
+	}
+	seen := w.look(stuck)
+	findings := seen.Check()
+	for i, f := range findings {
+		if i == 40 {
+			t.Errorf("and %d more", len(findings)-i)
+			break
+		}
+		t.Error(f)
+	}
+	if t.Failed() {
+		t.Logf("again: %s", again)
+		for _, p := range w.posts {
+			p.tell()
+		}
+	}
+	t.Log(w.summary(seen, len(findings), began, took))
+	w.enough(seen)
+}
+
+// rest waits until all has come to rest, and says what has not.
+func (w *town) rest() (stuck string) {
+	late := time.NewTimer(*patience)
+	defer late.Stop()
+	for {
+		if stuck = w.restless(w.t.Context()); stuck == "" {
+			return ""
+		}
+		select {
+		case <-late.C:
+			return stuck
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// look reads what is left.
+func (w *town) look(stuck string) *verdict.Seen {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	seen := &verdict.Seen{Groups: groups, Stuck: stuck}
+	var err error
+	if seen.History, err = verdict.ReadHistory(w.history); err != nil {
+		w.t.Fatal(err)
+	}
+	if seen.Shop, err = verdict.ReadShop(ctx, w.shop); err != nil {
+		w.t.Fatal(err)
+	}
+	if seen.Back, err = verdict.ReadBack(ctx, w.back); err != nil {
+		w.t.Fatal(err)
+	}
+	if seen.Records, err = verdict.ReadTopic(ctx, w.kafka.Address(), topic); err != nil {
+		w.t.Fatal(err)
+	}
+	return seen
+}
+
+// summary is what a run was.
+func (w *town) summary(seen *verdict.Seen, findings int, began time.Time, took time.Duration) string {
+	states := make(map[verdict.State]int)
+	for _, e := range seen.History {
+		states[e.State]++
+	}
+	duplicates := int64(0)
+	for _, c := range seen.Consumed {
+		duplicates += c.Duplicates
+	}
+	stale := 0
+	var ended []string
+	for _, p := range w.posts {
+		stale += p.count("a write was refused")
+		for _, text := range p.ended() {
+			ended = append(ended, p.role+" ended by itself: "+text)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s and Kafka, seed %d, mode %s, %.0f s of mischief in %.0f s, at rest %.1f s after the last fault\n", w.kind, w.seed, *mode,
+		lasts.Seconds(), time.Since(began).Seconds(), took.Seconds())
+	fmt.Fprintf(&b, "transactions: %d committed, %d rolled back, %d failed, %d with an unknown end, of which %d had been committed\n",
+		states[verdict.OK], states[verdict.RolledBack], states[verdict.Failed], states[verdict.Unknown], lostAnswers(seen))
+	fmt.Fprintf(&b, "events: %d committed, %d records, %d effects, %d duplicates absorbed, %d writes by stale owners refused\n",
+		len(seen.Facts), len(seen.Records), len(seen.Effects), duplicates, stale)
+	var done []string
+	for _, what := range slices.Sorted(maps.Keys(w.done)) {
+		done = append(done, fmt.Sprintf("%d %s", w.done[what], what))
+	}
+	fmt.Fprintf(&b, "done: %s\n", strings.Join(done, ", "))
+	fmt.Fprintf(&b, "findings: %d; events of which one could be wrong with 95 %%: less than 1 in %d", findings, len(seen.Facts)/3)
+	for _, text := range ended {
+		b.WriteString("\n" + text)
+	}
+	return b.String()
+}
+
+// lostAnswers is how many transactions were committed of which the writer never
+// heard: those without an end, too.
+func lostAnswers(seen *verdict.Seen) (n int) {
+	there := make(map[string]bool, len(seen.Facts))
+	for i := range seen.Facts {
+		there[seen.Facts[i].ID] = true
+	}
+	answered := make(map[string]bool)
+	for _, e := range seen.History {
+		if e.State == verdict.OK {
+			answered[e.Tx] = true
+		}
+	}
+	for _, e := range seen.History {
+		if e.State == verdict.Committing && !answered[e.Tx] && there[e.Events[0].ID] {
+			n++
+		}
+	}
+	return n
+}
+
+// enough fails a run that proves nothing because nothing happened.
+func (w *town) enough(seen *verdict.Seen) {
+	w.t.Helper()
+	refused := make(map[string]bool)
+	for i := range seen.Facts {
+		refused[seen.Facts[i].Type] = true
+	}
+	if len(seen.Facts) < 500 || len(seen.Writes) < 500 {
+		w.t.Errorf("%d events and %d writes to the queue are too few to prove anything", len(seen.Facts), len(seen.Writes))
+	}
+	if !refused[verdict.Poison] || !refused[verdict.TooLarge] {
+		w.t.Error("there was no event to refuse")
+	}
+	for _, what := range []string{killBroker, killDatabase} {
+		if w.done[what] == 0 {
+			w.t.Errorf("there was no act: %s", what)
+		}
+	}
+}

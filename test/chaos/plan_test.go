@@ -1,0 +1,93 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// An act is one piece of mischief. Its numbers are drawn with the plan, so that
+// a seed names all that is done.
+type act struct {
+	at     time.Duration // since the beginning
+	what   string
+	who    int // which process or link, taken modulo their number
+	detail int
+	lasts  time.Duration
+}
+
+func (a act) String() string {
+	return fmt.Sprintf("%6.1f s %s %d/%d for %v", a.at.Seconds(), a.what, a.who, a.detail, a.lasts)
+}
+
+// Kinds of acts.
+const (
+	kill          = "kill"   // a process, which is started again
+	stop          = "stop"   // a process in good order, which is started again
+	freeze        = "freeze" // a process, for longer than its lease lives
+	disturb       = "disturb"
+	killBroker    = "kill the broker"
+	restartBroker = "restart the broker"
+	killDatabase  = "kill the database"
+	restart       = "restart the database"
+	failover      = "fail over"
+)
+
+// Small acts come every second or two, weighted; great ones, in which a server is
+// away, every greatEvery, in turns, so that a short run has each kind that
+// matters most.
+const greatEvery = 13 * time.Second
+
+func plan(seed uint64, total time.Duration, great []string) []act {
+	random := rand.New(rand.NewPCG(seed, 0))
+	between := func(low, high time.Duration) time.Duration {
+		return low + time.Duration(random.Int64N(int64(high-low)))
+	}
+	small := []string{kill, kill, kill, freeze, stop, disturb, disturb, disturb, disturb}
+	var acts []act
+	for at := between(500*time.Millisecond, time.Second); at < total; at += between(700*time.Millisecond, 2*time.Second) {
+		a := act{at: at, what: small[random.IntN(len(small))], who: random.IntN(1 << 16), detail: random.IntN(1 << 16)}
+		switch a.what {
+		case freeze:
+			a.lasts = between(leaseTTL+500*time.Millisecond, 3*leaseTTL)
+		case disturb:
+			a.lasts = between(300*time.Millisecond, 3*time.Second)
+		}
+		acts = append(acts, a)
+	}
+	var turn []string
+	for at := between(3*time.Second, 5*time.Second); at < total-2*time.Second; at += greatEvery + between(0, 4*time.Second) {
+		if len(turn) == 0 {
+			turn = slices.Clone(great)
+			random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
+		}
+		acts = append(acts, act{at: at, what: turn[0], lasts: between(0, 2*time.Second)})
+		turn = turn[1:]
+	}
+	slices.SortStableFunc(acts, func(a, b act) int { return int(a.at - b.at) })
+	return acts
+}
+
+func TestSeedNamesThePlan(t *testing.T) {
+	great := []string{killBroker, killDatabase, failover}
+	first := plan(7, time.Minute, great)
+	if !slices.Equal(first, plan(7, time.Minute, great)) {
+		t.Error("one seed makes two plans")
+	}
+	if slices.Equal(first, plan(8, time.Minute, great)) {
+		t.Error("two seeds make one plan")
+	}
+	for seed := range uint64(200) {
+		seen := make(map[string]int)
+		for _, a := range plan(seed, 45*time.Second, great) {
+			seen[a.what]++
+		}
+		for _, what := range append([]string{kill, disturb}, great...) {
+			if seen[what] == 0 {
+				t.Errorf("seed %d: no act %q in %v", seed, what, seen)
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// Server is a real server that no other test uses, so that it can be stopped,
+// killed and started again. It lives in a folder of its own, by test/env.
+type Server struct {
+	Name string // as test/env knows it
+	Home string
+	Port int
+
+	env []string
+}
+
+// NewServer prepares a server, which [Server.Up] starts, and stops it after the
+// test. Further variables are for test/env.
+func NewServer(t testing.TB, name string, environment ...string) *Server {
+	t.Helper()
+	s := &Server{Name: name, Home: t.TempDir(), Port: FreePorts(t, 3), env: environment}
+	if os.Getuid() == 0 { // the server runs as another user, who must get there
+		for _, folder := range []string{s.Home, filepath.Dir(s.Home)} {
+			if err := os.Chmod(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		if err := s.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Address is the server's host:port.
+func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
+
+// Up starts the server and waits until it answers.
+func (s *Server) Up() error { return s.run("up") }
+
+// Down stops the server in good order.
+func (s *Server) Down() error { return s.run("down") }
+
+func (s *Server) run(verb string) error {
+	command := exec.Command("../env/env", verb, s.Name)
+	command.Env = append(os.Environ(), "WAYBILL_ENV_HOME="+s.Home, fmt.Sprintf("WAYBILL_ENV_%s_PORT=%d", strings.ToUpper(s.Name), s.Port))
+	command.Env = append(command.Env, s.env...)
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", verb, s.Name, err, &out)
+	}
+	return nil
+}
+
+// Kill ends the server without a word to its clients, and returns once its port
+// is free.
+func (s *Server) Kill() error {
+	file := filepath.Join(s.Home, s.Name, "pid")
+	if strings.HasPrefix(s.Name, "postgres") {
+		file = filepath.Join(s.Home, s.Name, "data", "postmaster.pid")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	for end := now().Add(patience); now().Before(end); pause() {
+		conn, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			return nil
+		}
+		_ = conn.Close()
+	}
+	return fmt.Errorf("kill %s: port %d is still open", s.Name, s.Port)
+}
+
+// Ports below those that the system gives to clients: a server that is stopped
+// must find its port free when it comes back.
+const (
+	lowestPort  = 21000
+	highestPort = 31900
+)
+
+var nextPort atomic.Int64
+
+// FreePorts returns the first of n free ports in a row.
+func FreePorts(t testing.TB, n int) int {
+	t.Helper()
+	for range 1000 {
+		at := nextPort.Add(int64(n)) - int64(n) + int64(os.Getpid()%500*20)
+		first := lowestPort + int(at%(highestPort-lowestPort))
+		free := true
+		for port := first; port < first+n && free; port++ {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if free = err == nil; free {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return first
+		}
+	}
+	t.Fatalf("there are no %d free ports in a row", n)
+	return 0
+}
