@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// connector is Debezium over one database.
+type connector struct {
+	connect string // URL of Kafka Connect
+	pid     int    // its process
+	name    string
+	slot    string
+	site    *site
+}
+
+// How Debezium drains: with the larger batches that its documentation gives for
+// throughput.
+var draining = map[string]string{
+	"max.batch.size": "8192", "max.queue.size": "32768", "poll.interval.ms": "5",
+	"producer.override.linger.ms": "5", "producer.override.batch.size": "262144",
+	"producer.override.buffer.memory": "67108864", "producer.override.compression.type": "lz4",
+}
+
+// How it reacts, asked for the least delay that does not poll for ever.
+func reacting(interval time.Duration) map[string]string {
+	return map[string]string{"poll.interval.ms": strconv.FormatInt(interval.Milliseconds(), 10), "producer.override.linger.ms": "0"}
+}
+
+// newConnector makes publication and slot before the first event, and starts
+// the connector. With a broker given, it sends there and not where Connect does.
+func newConnector(ctx context.Context, o *options, s *site, broker string, settings map[string]string) (*connector, error) {
+	c := &connector{connect: o.connect, pid: o.connectPID, name: s.name, slot: s.name, site: s}
+	if _, err := s.pool.Exec(ctx, `CREATE PUBLICATION peers FOR TABLE outbox_event WITH (publish = 'insert')`); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		return nil, err
+	}
+	password, _ := u.User.Password()
+	config := map[string]string{
+		"connector.class":   "io.debezium.connector.postgresql.PostgresConnector",
+		"tasks.max":         "1",
+		"database.hostname": u.Hostname(), "database.port": u.Port(), "database.user": u.User.Username(), "database.password": password, "database.dbname": s.name,
+		"topic.prefix": s.name, "plugin.name": "pgoutput", "slot.name": c.slot,
+		"publication.name": "peers", "publication.autocreate.mode": "disabled",
+		"table.include.list": "public.outbox_event", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
+		"extended.headers.enabled": "false",
+		"key.converter":            "org.apache.kafka.connect.storage.StringConverter",
+		"value.converter":          "org.apache.kafka.connect.converters.ByteArrayConverter",
+		"transforms":               "outbox", "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+		"transforms.outbox.table.field.event.id": "event_id", "transforms.outbox.table.field.event.key": "event_key",
+		"transforms.outbox.table.field.event.type": "event_type", "transforms.outbox.table.field.event.payload": "payload",
+		"transforms.outbox.route.by.field": "topic", "transforms.outbox.route.topic.replacement": "${routedByValue}",
+		"transforms.outbox.table.fields.additional.placement": "event_type:header:eventType,aggregate_type:header:aggregateType,aggregate_id:header:aggregateId,aggregate_version:header:aggregateVersion",
+	}
+	maps.Copy(config, settings)
+	if broker != "" {
+		config["producer.override.bootstrap.servers"] = broker
+	}
+	if err := c.call(ctx, http.MethodPut, "/config", config); err != nil {
+		return nil, err
+	}
+	return c, c.awaitSlot(ctx)
+}
+
+func (c *connector) call(ctx context.Context, method, path string, body any) error {
+	_, err := c.ask(ctx, method, path, body)
+	return err
+}
+
+func (c *connector) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.connect+"/connectors/"+c.name+path, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, text)
+	}
+	return text, err
+}
+
+// awaitSlot waits until the connector reads the log.
+func (c *connector) awaitSlot(ctx context.Context) error {
+	for deadline := now().Add(time.Minute); ; {
+		var active bool
+		_ = c.site.pool.QueryRow(ctx, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, c.slot).Scan(&active)
+		if active {
+			return nil
+		}
+		if now().After(deadline) {
+			state, err := c.ask(ctx, http.MethodGet, "/status", nil)
+			return errors.Join(fmt.Errorf("the connector does not read the log: %.600s", state), err)
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *connector) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err := c.call(ctx, http.MethodDelete, "", nil)
+	// The slot is released when the connection of the task has ended.
+	for deadline := now().Add(20 * time.Second); now().Before(deadline); {
+		var dropped string
+		if c.site.pool.QueryRow(ctx, `SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name = $1 AND NOT active`, c.slot).Scan(&dropped) == nil {
+			break
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			break
+		}
+	}
+	return err
+}
+
+// drain holds the connector back while the events are written, and then lets it
+// go. It has then read some of them already.
+func (c *connector) drain(ctx context.Context, t *topics, from *source, n int) (*outcome, error) {
+	before, err := t.count(ctx, from.topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.call(ctx, http.MethodPut, "/pause", nil); err != nil {
+		return nil, err
+	}
+	if err := c.awaitState(ctx, "PAUSED"); err != nil {
+		return nil, err
+	}
+	if err := c.site.fill(ctx, from, n); err != nil {
+		return nil, err
+	}
+	cpu, err := processCPU(c.pid)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.call(ctx, http.MethodPut, "/resume", nil); err != nil {
+		return nil, err
+	}
+	// Its time begins with the first record, not with the order to begin.
+	if err := t.await(ctx, from.topic, before+1, time.Minute); err != nil {
+		return nil, err
+	}
+	began := now()
+	if err := t.await(ctx, from.topic, before+n, 3*time.Minute); err != nil {
+		return nil, err
+	}
+	seconds := since(began)
+	after, err := processCPU(c.pid)
+	return &outcome{Events: n, Seconds: seconds, CPU: after - cpu, PeakMB: peakMB(strconv.Itoa(c.pid))}, err
+}
+
+func (c *connector) awaitState(ctx context.Context, want string) error {
+	for deadline := now().Add(30 * time.Second); ; {
+		text, err := c.ask(ctx, http.MethodGet, "/status", nil)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Tasks []struct {
+				State string `json:"state"`
+				Trace string `json:"trace"`
+			} `json:"tasks"`
+		}
+		if err := json.Unmarshal(text, &status); err != nil {
+			return err
+		}
+		switch {
+		case len(status.Tasks) == 1 && status.Tasks[0].State == want:
+			return nil
+		case len(status.Tasks) == 1 && status.Tasks[0].State == "FAILED", now().After(deadline):
+			return fmt.Errorf("the task is not %s: %.600s", want, text)
+		case !pause(ctx, 20*time.Millisecond):
+			return ctx.Err()
+		}
+	}
+}
