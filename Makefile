@@ -10,7 +10,7 @@ MODULES := $(patsubst %,./%,$(filter-out .,$(file < modules.txt)))
 # The packages of all modules, as patterns that do not reach into tools/.
 PACKAGES := ./... $(addsuffix /...,$(MODULES))
 # The servers that the tests need; test/env/env starts them.
-SERVERS ?= postgres15 postgres18 mysql9 mariadb10 kafka4 connect4 redis7 pgbouncer1
+SERVERS ?= postgres15 postgres18 mysql9 mariadb10 kafka4 connect4 redis7 pgbouncer1 duckdb1
 
 # Lint tools are built once for each state of their own module.
 TOOLS := .cache/tools/$(firstword $(shell cat tools/go.mod tools/go.sum | cksum))

@@ -72,10 +72,23 @@ func MySQL9Programs(tb testing.TB) string {
 	return lookup(tb, "WAYBILL_ENV_MYSQL9_PROGRAMS", "mysql9", "programs of MySQL 9")
 }
 
+// Postgres18Programs returns the folder of programs from which a test may start a
+// PostgreSQL 18 of its own, which it can stop and kill.
+func Postgres18Programs(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_ENV_POSTGRES18_PROGRAMS", "postgres18", "programs of PostgreSQL 18")
+}
+
 // Redis7 returns the address, host:port, of a Redis 7 server without a password.
 func Redis7(tb testing.TB) string {
 	tb.Helper()
 	return lookup(tb, "WAYBILL_TEST_REDIS7", "redis7", "Redis 7")
+}
+
+// DuckDB1 returns the path of the shell of DuckDB 1.
+func DuckDB1(tb testing.TB) string {
+	tb.Helper()
+	return lookup(tb, "WAYBILL_TEST_DUCKDB1", "duckdb1", "DuckDB 1")
 }
 
 // Python3 returns the path of a Python 3 with its module sqlite3.
