@@ -78,6 +78,11 @@ type HeldKeyRef struct {
 // ErrAborted is returned by a transaction's methods after Abort.
 var ErrAborted = errors.New("the transaction was aborted")
 
+// ErrEnded is what Sound says after a statement of a handler's that ended the
+// transaction, and that could not be told beforehand: whatever was done until
+// then, marks of events whose handlers have not run included, may be committed.
+var ErrEnded = errors.New("a statement ended the transaction")
+
 // Inbox opens consumer transactions. TX is the transaction as the handler sees it.
 type Inbox[TX any] interface {
 	// BeginInbox starts a transaction at READ COMMITTED, or immediately
@@ -110,9 +115,10 @@ type TxControl interface {
 	// RollbackTo undoes what was done since Savepoint. An error means that the
 	// transaction died underneath: MySQL rolls back all of it on a deadlock.
 	RollbackTo(ctx context.Context) error
-	// Sound says, without asking the server, why the transaction cannot be used
-	// any more as it is, or nil: a statement has failed in a way that ended it, or
-	// that only RollbackTo mends. It must not be called while a handler is at work.
+	// Sound says why the transaction cannot be used any more as it is, or nil: a
+	// statement has failed in a way that ended it, or that only RollbackTo mends, or
+	// has ended it by itself: [ErrEnded]. The server is asked only after statements
+	// that may do that. It must not be called while a handler is at work.
 	Sound() error
 	Commit(ctx context.Context) error
 	// Rollback may be called after Commit, and then does nothing.
@@ -128,7 +134,8 @@ type ConsumedTx interface {
 	// MarkAll is MarkConsumed for several events of one group with different ids,
 	// in one statement. It returns first for each, in their order.
 	MarkAll(ctx context.Context, consumed []Consumed) (first []bool, err error)
-	// Unmark takes back marks that this transaction has made.
+	// Unmark takes back marks: those that this transaction has made, and others
+	// where they were committed against the consumer's will.
 	Unmark(ctx context.Context, group string, eventIDs []string) error
 	// IsConsumed reports whether the group has consumed the id. With count set a
 	// true answer also counts as a duplicate delivery.

@@ -112,7 +112,7 @@ func (tx inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (fi
 			row.consumed.ConsumedAt = tx.store.now()
 			row.consumed.Duplicates = 0
 		}
-		tx.writes.consumed[key] = row
+		tx.writes.consumed[key] = &row
 		return nil
 	})
 	return first && err == nil, err
@@ -130,11 +130,11 @@ func (tx inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]boo
 	return first, nil
 }
 
-// Unmark takes back marks of this transaction.
+// Unmark takes back marks.
 func (tx inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
 	return tx.call(ctx, "unmark", group, func() error {
 		for _, id := range eventIDs {
-			delete(tx.writes.consumed, consumedKey{group, id})
+			tx.writes.consumed[consumedKey{group, id}] = nil
 		}
 		return nil
 	})
@@ -151,7 +151,7 @@ func (tx inboxTx) IsConsumed(ctx context.Context, group, eventID string, count b
 		row, found = tx.consumed(key)
 		if found && count {
 			row.consumed.Duplicates++
-			tx.writes.consumed[key] = row
+			tx.writes.consumed[key] = &row
 		}
 		return nil
 	}
@@ -177,7 +177,10 @@ func (tx inboxTx) Record(ctx context.Context, entry store.AuditEntry) error {
 
 func (tx *Tx) consumed(key consumedKey) (consumedRow, bool) {
 	if row, ok := tx.writes.consumed[key]; ok {
-		return row, true
+		if row == nil {
+			return consumedRow{}, false
+		}
+		return *row, true
 	}
 	row, ok := tx.store.inbox.consumed[key]
 	return row, ok

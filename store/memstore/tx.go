@@ -31,7 +31,7 @@ type Tx struct {
 // writes are what the transaction will do when it commits.
 type writes struct {
 	events   map[string]eventRow
-	consumed map[consumedKey]consumedRow
+	consumed map[consumedKey]*consumedRow // nil: deleted
 	progress map[progressKey]store.Progress
 	held     map[heldKey]*heldRow     // nil: deleted
 	effects  map[effectKey]*effectRow // nil: deleted
@@ -64,7 +64,7 @@ func (s *Store) begin(ctx context.Context, op string) (*Tx, error) {
 		done:    ctx.Done(),
 		writes: writes{
 			events:   make(map[string]eventRow),
-			consumed: make(map[consumedKey]consumedRow),
+			consumed: make(map[consumedKey]*consumedRow),
 			progress: make(map[progressKey]store.Progress),
 			held:     make(map[heldKey]*heldRow),
 			effects:  make(map[effectKey]*effectRow),
@@ -178,7 +178,11 @@ func (s *Store) applyWrites(w *writes) {
 		}
 	}
 	for key, row := range w.consumed {
-		s.inbox.consumed[key] = row
+		if row == nil {
+			delete(s.inbox.consumed, key)
+			continue
+		}
+		s.inbox.consumed[key] = *row
 	}
 	maps.Copy(s.inbox.progress, w.progress)
 	for key, row := range w.held {

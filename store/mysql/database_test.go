@@ -260,9 +260,25 @@ func TestHandlerCannotCommit(t *testing.T) {
 		if first, err := tx.MarkConsumed(t.Context(), store.Consumed{Group: "g", Event: event("e1", "k"), Outcome: store.Applied}); !first || err != nil {
 			t.Fatalf("mark consumed: got %t, %v", first, err)
 		}
-		for _, statement := range []string{"COMMIT", " begin;", "START TRANSACTION", "CREATE TABLE surprise (id int)", "truncate table consumed_event"} {
-			if _, err := tx.Handle().ExecContext(t.Context(), statement); err == nil {
-				t.Errorf("%s: got no error", statement)
+		for _, statement := range []string{
+			"COMMIT", " begin;", "START TRANSACTION", "CREATE TABLE surprise (id int)", "truncate table consumed_event",
+			"/* so */ COMMIT", "-- so\nCOMMIT", "# so\nROLLBACK", "/*!50000 COMMIT */", "SET autocommit = 1", "SET @@session.autocommit = 1",
+		} {
+			if _, err := tx.Handle().ExecContext(t.Context(), statement); !errors.Is(err, mysql.ErrNotYours) {
+				t.Errorf("%s: got %v", statement, err)
+			}
+			if rows, err := tx.Handle().QueryContext(t.Context(), statement); !errors.Is(err, mysql.ErrNotYours) {
+				t.Errorf("query %s: got %v", statement, err)
+				_ = rows.Close()
+			}
+			if stmt, err := tx.Handle().PrepareContext(t.Context(), statement); !errors.Is(err, mysql.ErrNotYours) {
+				t.Errorf("prepare %s: got %v", statement, err)
+				_ = stmt.Close()
+			}
+		}
+		for _, statement := range []string{"SAVEPOINT mine", "ROLLBACK TO mine", "RELEASE SAVEPOINT mine", "SET @a = 1", "SELECT '; COMMIT'"} {
+			if _, err := tx.Handle().ExecContext(t.Context(), statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
 			}
 		}
 		if _, err := tx.Handle().ExecContext(t.Context(), "CREATE TEMPORARY TABLE mine (id int)"); err != nil {
@@ -289,24 +305,65 @@ func TestHandlerCannotCommit(t *testing.T) {
 	})
 }
 
-// A statement that commits under the handler, and that nobody recognised, takes
-// the savepoint away.
-func TestImplicitCommitIsNoticed(t *testing.T) {
+// A statement that nobody can see into may commit under the handler.
+func TestProcedureThatCommitsIsNoticed(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) {
 		st := openStore(t, s.freshDatabase(t), storetest.Options{})
-		tx, err := st.BeginInbox(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		for _, text := range []string{
+			"CREATE PROCEDURE keeps() SELECT 1",
+			"CREATE PROCEDURE commits() COMMIT",
+			"CREATE PROCEDURE commits_and_begins() BEGIN COMMIT; START TRANSACTION; END",
+		} {
+			if _, err := st.DB().ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
 		}
-		defer func() { _ = tx.Rollback(t.Context()) }()
-		if err := tx.Savepoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Handle().ExecContext(t.Context(), "/* unseen */ CREATE TABLE surprise (id int)"); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.RollbackTo(t.Context()); err == nil {
-			t.Error("the savepoint was still there")
+		for _, c := range []struct {
+			name string
+			run  []string
+			ends bool
+		}{
+			{"a harmless one", []string{"CALL keeps()", "/* again */ CALL keeps()"}, false},
+			{"one that commits", []string{"CALL commits()"}, true},
+			{"one that begins anew", []string{"CALL commits_and_begins()"}, true},
+			{"a prepared statement", []string{"PREPARE c FROM 'COMMIT'", "EXECUTE c"}, true},
+		} {
+			for _, prepared := range []bool{false, true} {
+				tx, err := st.BeginInbox(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := tx.Savepoint(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for _, text := range c.run {
+					exec := tx.Handle().ExecContext
+					if prepared && !strings.HasPrefix(text, "PREPARE") && !strings.HasPrefix(text, "EXECUTE") {
+						stmt, err := tx.Handle().PrepareContext(t.Context(), text)
+						if err != nil {
+							t.Fatalf("%s: prepare: %v", c.name, err)
+						}
+						exec = func(ctx context.Context, _ string, args ...any) (sql.Result, error) {
+							return stmt.ExecContext(ctx, args...)
+						}
+					}
+					if _, err := exec(t.Context(), text); err != nil {
+						t.Fatalf("%s: %s: %v", c.name, text, err)
+					}
+				}
+				if err := tx.Sound(); errors.Is(err, store.ErrEnded) != c.ends {
+					t.Errorf("%s, prepared %t: sound: %v", c.name, prepared, err)
+				}
+				if _, err := tx.Handle().ExecContext(t.Context(), "DO 1"); errors.Is(err, store.ErrEnded) != c.ends {
+					t.Errorf("%s, prepared %t: a statement after it: %v", c.name, prepared, err)
+				}
+				if err := tx.RollbackTo(t.Context()); (err != nil) != c.ends {
+					t.Errorf("%s, prepared %t: rollback to the savepoint: %v", c.name, prepared, err)
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Errorf("%s, prepared %t: rollback: %v", c.name, prepared, err)
+				}
+			}
 		}
 	})
 }

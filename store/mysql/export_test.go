@@ -2,6 +2,8 @@ package mysql
 
 import "github.com/waybillhq/waybill/store"
 
+var ErrNotYours = errNotYours
+
 // Text returns a statement of the list as this store sends it.
 func (s *Store) Text(role, name string) string {
 	for _, statement := range statements {

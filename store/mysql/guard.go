@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/waybillhq/waybill/internal/sqlverb"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -32,7 +32,7 @@ var errRolledBack = errors.New("the server rolled the transaction back after an 
 //
 // An abortable transaction is committed by the one who began it. A handler that
 // did so would commit what it knows nothing of: that events behind its own, whose
-// handlers have not run, are consumed. All is rolled back instead.
+// handlers have not run, are consumed. All is rolled back instead. See lent.go.
 //
 // A statement that was given up is ended on the server too. It would otherwise
 // keep its locks until it next looks at its client.
@@ -138,7 +138,10 @@ type guardedConn struct {
 	died  bool // the server has ended the open transaction
 	abort context.Context
 	ours  bool // the open transaction may be committed by whoever has it
-	atEnd []func()
+	// unsure: a statement has run that may have ended the open transaction.
+	unsure bool
+	gone   bool // it did
+	atEnd  []func()
 }
 
 type contextKey int
@@ -171,6 +174,13 @@ func (c *guardedConn) admit() error {
 		return nil
 	case c.abort != nil && c.abort.Err() != nil:
 		return store.ErrAborted
+	case c.unsure:
+		c.unsure = false
+		c.gone = c.isGone()
+	}
+	switch {
+	case c.gone:
+		return store.ErrEnded
 	case c.died:
 		return errRolledBack
 	}
@@ -218,32 +228,19 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 	}
 	ctx, release := c.join(ctx)
 	defer release()
-	if c.open && !c.ours && commits(query) {
-		return nil, errNotYours
+	if err := c.lends(ctx, query); err != nil {
+		return nil, err
 	}
 	result, err := c.bareConn.ExecContext(ctx, query, args)
 	return result, c.note(ctx, err)
 }
 
-// commits reports whether a statement would commit what was done before it, as
-// most that define something do. One behind a comment is not recognised.
-func commits(query string) bool {
-	words := strings.Fields(strings.ToUpper(query[:min(len(query), 40)]))
-	if len(words) == 0 {
-		return false
-	}
-	switch strings.TrimSuffix(words[0], ";") {
-	case "COMMIT", "BEGIN", "START", "ALTER", "TRUNCATE", "RENAME", "LOCK", "GRANT", "REVOKE":
-		return true
-	case "CREATE", "DROP":
-		return len(words) < 2 || words[1] != "TEMPORARY"
-	}
-	return false
-}
-
 // QueryContext implements driver.QueryerContext.
 func (c *guardedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.admit(); err != nil {
+		return nil, err
+	}
+	if err := c.lends(ctx, query); err != nil {
 		return nil, err
 	}
 	ctx = c.joinUntilEnd(ctx)
@@ -292,11 +289,14 @@ func (c *guardedConn) PrepareContext(ctx context.Context, query string) (driver.
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
+	if c.isLent() && sqlverb.MySQL.Any(query, ends) {
+		return nil, errNotYours
+	}
 	stmt, err := c.bareConn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, c.note(ctx, err)
 	}
-	return &guardedStmt{stmt.(bareStmt), c}, nil
+	return &guardedStmt{stmt.(bareStmt), c, sqlverb.MySQL.Any(query, mayEnd)}, nil
 }
 
 // Prepare implements driver.Conn.
@@ -312,12 +312,16 @@ func (c *guardedConn) Begin() (driver.Tx, error) {
 // guardedStmt is a statement that the connection's user prepared.
 type guardedStmt struct {
 	bareStmt
-	c *guardedConn
+	c      *guardedConn
+	mayEnd bool
 }
 
 // ExecContext implements driver.StmtExecContext.
 func (s *guardedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	if err := s.c.admit(); err != nil {
+		return nil, err
+	}
+	if err := s.c.doubt(ctx, s.mayEnd); err != nil {
 		return nil, err
 	}
 	ctx, release := s.c.join(ctx)
@@ -329,6 +333,9 @@ func (s *guardedStmt) ExecContext(ctx context.Context, args []driver.NamedValue)
 // QueryContext implements driver.StmtQueryContext.
 func (s *guardedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	if err := s.c.admit(); err != nil {
+		return nil, err
+	}
+	if err := s.c.doubt(ctx, s.mayEnd); err != nil {
 		return nil, err
 	}
 	ctx = s.c.joinUntilEnd(ctx)
@@ -357,7 +364,7 @@ func (t *guardedTx) Commit() error {
 
 // Rollback implements driver.Tx.
 func (t *guardedTx) Rollback() error {
-	died := t.c.died
+	died := t.c.died || t.c.gone
 	t.end()
 	if err := t.tx.Rollback(); !died {
 		return err
@@ -367,6 +374,7 @@ func (t *guardedTx) Rollback() error {
 
 func (t *guardedTx) end() {
 	t.c.open, t.c.died, t.c.abort = false, false, nil
+	t.c.unsure, t.c.gone = false, false
 	for _, release := range t.c.atEnd {
 		release()
 	}

@@ -243,7 +243,7 @@ const unmarkSQL = `
 DELETE c FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$')) w
 STRAIGHT_JOIN {consumed} c FORCE INDEX (PRIMARY) ON c.consumer_group = ? AND c.event_id = w.event_id COLLATE {collation}`
 
-// Unmark takes back marks of this transaction.
+// Unmark takes back marks.
 func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
 	ids := make([]string, len(eventIDs))
 	for i, id := range eventIDs {

@@ -3,11 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/waybillhq/waybill/internal/sqlverb"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -16,6 +16,30 @@ import (
 type guarded struct {
 	tx    *Tx
 	inner pgx.Tx
+	// lent says that whoever has it must not end the outer one.
+	lent bool
+}
+
+// admit says why a statement cannot be sent, or nil.
+func (g guarded) admit(query string) error {
+	if g.lent && sqlverb.Postgres.Any(query, ends) {
+		return failure("execute", "", errNotYours)
+	}
+	return g.tx.usable()
+}
+
+// ends reports whether a statement ends a transaction. Procedures and functions
+// cannot do so within one that was begun.
+func ends(words sqlverb.Words) bool {
+	switch words[0] {
+	case "COMMIT", "END", "ABORT":
+		return true
+	case "ROLLBACK":
+		return words[1] != "TO" && words[2] != "TO"
+	case "PREPARE":
+		return words[1] == "TRANSACTION"
+	}
+	return false
 }
 
 func (g guarded) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
@@ -30,11 +54,16 @@ func (g guarded) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResul
 	if err := g.tx.usable(); err != nil {
 		return failedBatch{err}
 	}
+	for _, queued := range batch.QueuedQueries {
+		if err := g.admit(queued.SQL); err != nil {
+			return failedBatch{err}
+		}
+	}
 	return g.inner.SendBatch(ctx, batch)
 }
 
 func (g guarded) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := g.tx.usable(); err != nil {
+	if err := g.admit(sql); err != nil {
 		return nil, err
 	}
 	description, err := g.inner.Prepare(ctx, name, sql)
@@ -42,7 +71,7 @@ func (g guarded) Prepare(ctx context.Context, name, sql string) (*pgconn.Stateme
 }
 
 func (g guarded) Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error) {
-	if err := g.tx.usable(); err != nil {
+	if err := g.admit(sql); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := g.inner.Exec(ctx, sql, arguments...)
@@ -50,7 +79,7 @@ func (g guarded) Exec(ctx context.Context, sql string, arguments ...any) (pgconn
 }
 
 func (g guarded) Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error) {
-	if err := g.tx.usable(); err != nil {
+	if err := g.admit(sql); err != nil {
 		return failedRows{err: err}, err
 	}
 	rows, err := g.inner.Query(ctx, sql, arguments...)
@@ -58,10 +87,22 @@ func (g guarded) Query(ctx context.Context, sql string, arguments ...any) (pgx.R
 }
 
 func (g guarded) QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row {
-	if err := g.tx.usable(); err != nil {
+	if err := g.admit(sql); err != nil {
 		return failedRows{err: err}
 	}
 	return guardedRow{g.tx, g.inner.QueryRow(ctx, sql, arguments...)}
+}
+
+// nest starts a nested transaction, by a savepoint.
+func (g guarded) nest(ctx context.Context) (pgx.Tx, error) {
+	if err := g.tx.usable(); err != nil {
+		return nil, err
+	}
+	inner, err := g.inner.Begin(ctx)
+	if err != nil {
+		return nil, g.tx.reason(err)
+	}
+	return &nestedTx{guarded{g.tx, inner, g.lent}}, nil
 }
 
 type guardedRow struct {
@@ -74,16 +115,7 @@ func (r guardedRow) Scan(targets ...any) error { return r.tx.reason(r.row.Scan(t
 // nestedTx is a nested transaction of a Tx.
 type nestedTx struct{ guarded }
 
-func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := n.tx.usable(); err != nil {
-		return nil, err
-	}
-	inner, err := n.inner.Begin(ctx)
-	if err != nil {
-		return nil, n.tx.reason(err)
-	}
-	return &nestedTx{guarded{n.tx, inner}}, nil
-}
+func (n *nestedTx) Begin(ctx context.Context) (pgx.Tx, error) { return n.nest(ctx) }
 
 func (n *nestedTx) Commit(ctx context.Context) error {
 	if err := n.tx.usable(); err != nil {
@@ -105,36 +137,22 @@ func (n *nestedTx) Conn() *pgx.Conn { return n.inner.Conn() }
 
 var errNotYours = errors.New("the transaction is ended by the one who began it, not by a handler")
 
-// handlerTx is a transaction as a handler sees it: everything but its end.
-type handlerTx struct{ *Tx }
+// handlerTx is a transaction as a handler sees it: everything but its end. A
+// statement that would end it is refused like the method.
+type handlerTx struct{ guarded }
 
 func (handlerTx) Commit(context.Context) error { return failure("commit", "", errNotYours) }
 
 func (handlerTx) Rollback(context.Context) error { return failure("roll back", "", errNotYours) }
 
-// Exec refuses what would end the transaction with all that was done in it.
-func (t handlerTx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	if commits(query) {
-		return pgconn.CommandTag{}, failure("execute", "", errNotYours)
-	}
-	return t.Tx.Exec(ctx, query, args...)
-}
+// Begin starts a nested transaction, by a savepoint.
+func (t handlerTx) Begin(ctx context.Context) (pgx.Tx, error) { return t.nest(ctx) }
 
-// commits reports whether a statement ends a transaction, keeping it. One behind
-// a comment is not recognised.
-func commits(query string) bool {
-	words := strings.Fields(strings.ToUpper(query[:min(len(query), 40)]))
-	if len(words) == 0 {
-		return false
-	}
-	switch strings.TrimSuffix(words[0], ";") {
-	case "COMMIT", "END":
-		return true
-	case "PREPARE":
-		return len(words) > 1 && words[1] == "TRANSACTION"
-	}
-	return false
-}
+func (t handlerTx) LargeObjects() pgx.LargeObjects { return t.inner.LargeObjects() }
+
+// Conn returns the connection. What is done with it directly is beyond the
+// guard, but not beyond Abort, which cuts it.
+func (t handlerTx) Conn() *pgx.Conn { return t.inner.Conn() }
 
 // failedRows answers a query that was not sent.
 type failedRows struct {

@@ -27,7 +27,7 @@ type inboxTx struct {
 }
 
 // Handle returns the transaction for the handler, who cannot end it.
-func (t *inboxTx) Handle() pgx.Tx { return handlerTx{t.tx} }
+func (t *inboxTx) Handle() pgx.Tx { return handlerTx{guarded{t.tx, t.tx.inner, true}} }
 
 // Abort makes the transaction unusable at once.
 func (t *inboxTx) Abort() { t.tx.Abort() }
@@ -176,7 +176,7 @@ func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]boo
 
 const unmarkSQL = `DELETE FROM {consumed} WHERE consumer_group = $1 AND event_id = ANY ($2::text[])`
 
-// Unmark takes back marks of this transaction.
+// Unmark takes back marks.
 func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
 	ids := make([]string, len(eventIDs))
 	for i, id := range eventIDs {

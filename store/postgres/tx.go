@@ -175,25 +175,19 @@ func (tx *Tx) discard(ctx context.Context) {
 }
 
 // Begin starts a nested transaction, by a savepoint.
-func (tx *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := tx.usable(); err != nil {
-		return nil, err
-	}
-	inner, err := tx.inner.Begin(ctx)
-	if err != nil {
-		return nil, tx.reason(err)
-	}
-	return &nestedTx{guarded{tx, inner}}, nil
-}
+func (tx *Tx) Begin(ctx context.Context) (pgx.Tx, error) { return tx.guarded().nest(ctx) }
+
+// guarded are the transaction's statements, for the one who may end it.
+func (tx *Tx) guarded() guarded { return guarded{tx: tx, inner: tx.inner} }
 
 // CopyFrom is [pgx.Tx]'s.
 func (tx *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return guarded{tx, tx.inner}.CopyFrom(ctx, table, columns, source)
+	return tx.guarded().CopyFrom(ctx, table, columns, source)
 }
 
 // SendBatch is [pgx.Tx]'s.
 func (tx *Tx) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
-	return guarded{tx, tx.inner}.SendBatch(ctx, batch)
+	return tx.guarded().SendBatch(ctx, batch)
 }
 
 // LargeObjects is [pgx.Tx]'s.
@@ -201,22 +195,22 @@ func (tx *Tx) LargeObjects() pgx.LargeObjects { return tx.inner.LargeObjects() }
 
 // Prepare is [pgx.Tx]'s.
 func (tx *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	return guarded{tx, tx.inner}.Prepare(ctx, name, sql)
+	return tx.guarded().Prepare(ctx, name, sql)
 }
 
 // Exec is [pgx.Tx]'s.
 func (tx *Tx) Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error) {
-	return guarded{tx, tx.inner}.Exec(ctx, sql, arguments...)
+	return tx.guarded().Exec(ctx, sql, arguments...)
 }
 
 // Query is [pgx.Tx]'s.
 func (tx *Tx) Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error) {
-	return guarded{tx, tx.inner}.Query(ctx, sql, arguments...)
+	return tx.guarded().Query(ctx, sql, arguments...)
 }
 
 // QueryRow is [pgx.Tx]'s.
 func (tx *Tx) QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row {
-	return guarded{tx, tx.inner}.QueryRow(ctx, sql, arguments...)
+	return tx.guarded().QueryRow(ctx, sql, arguments...)
 }
 
 // Conn returns the connection. What is done with it directly is beyond the

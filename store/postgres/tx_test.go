@@ -101,17 +101,36 @@ func TestAbortEndsARunningStatement(t *testing.T) {
 	if err := handle.Commit(t.Context()); err == nil {
 		t.Error("a handler ended the transaction")
 	}
-	for _, statement := range []string{"COMMIT", " end;", "prepare transaction 'x'"} {
-		if _, err := handle.Exec(t.Context(), statement); err == nil {
-			t.Errorf("a handler ended the transaction by %s", statement)
+	nested, err := handle.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"COMMIT", " end;", "prepare transaction 'x'", "/* /* so */ */ COMMIT", "-- so\nABORT", "SELECT 1; COMMIT", "ROLLBACK", "rollback and chain",
+	} {
+		for name, tx := range map[string]pgx.Tx{"a handler": handle, "a nested transaction": nested} {
+			batch := &pgx.Batch{}
+			batch.Queue("SELECT 1")
+			batch.Queue(statement)
+			_, execErr := tx.Exec(t.Context(), statement)
+			_, prepareErr := tx.Prepare(t.Context(), "end", statement)
+			_, queryErr := tx.Query(t.Context(), statement)
+			for how, err := range map[string]error{
+				"exec": execErr, "prepare": prepareErr, "query": queryErr, "row": tx.QueryRow(t.Context(), statement).Scan(), "batch": tx.SendBatch(t.Context(), batch).Close(),
+			} {
+				if err == nil {
+					t.Errorf("%s ended the transaction by %s: %s", name, how, statement)
+				}
+			}
+		}
+	}
+	for _, statement := range []string{"SAVEPOINT mine", "ROLLBACK WORK TO mine", "RELEASE mine", "SELECT $$; COMMIT$$"} {
+		if _, err := handle.Exec(t.Context(), statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
 		}
 	}
 	if err := in.Sound(); err != nil {
 		t.Errorf("sound: %v", err)
-	}
-	nested, err := handle.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() {

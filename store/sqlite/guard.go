@@ -5,10 +5,11 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"strings"
 	"sync/atomic"
 
 	sqlite "modernc.org/sqlite"
+
+	"github.com/waybillhq/waybill/internal/sqlverb"
 )
 
 // guardedConnector opens connections that mend five things of the plain ones.
@@ -189,21 +190,31 @@ func (c *guardedConn) ExecContext(ctx context.Context, query string, args []driv
 		return nil, err
 	case stmt != nil:
 		return stmt.ExecContext(ctx, args)
-	case c.open.Load() && !c.ours && commits(query):
-		return nil, errNotYours
+	}
+	if err := c.lends(query); err != nil {
+		return nil, err
 	}
 	return c.bareConn.ExecContext(ctx, query, args)
 }
 
-// commits reports whether a statement would end the transaction with all that
-// was done in it. One behind a comment is not recognised.
-func commits(query string) bool {
-	words := strings.Fields(query[:min(len(query), 40)])
-	if len(words) == 0 {
-		return false
+// lends says why a statement of a handler's is not accepted, or nil. Those of
+// the catalogue are never asked about.
+func (c *guardedConn) lends(query string) error {
+	if c.open.Load() && !c.ours && sqlverb.SQLite.Any(query, ends) {
+		return errNotYours
 	}
-	first := strings.ToUpper(strings.TrimSuffix(words[0], ";"))
-	return first == "COMMIT" || first == "END"
+	return nil
+}
+
+// ends reports whether a statement ends a transaction.
+func ends(words sqlverb.Words) bool {
+	switch words[0] {
+	case "COMMIT", "END":
+		return true
+	case "ROLLBACK":
+		return words[1] != "TO" && words[2] != "TO"
+	}
+	return false
 }
 
 // QueryContext implements driver.QueryerContext.
@@ -224,6 +235,9 @@ func (c *guardedConn) QueryContext(ctx context.Context, query string, args []dri
 		stmt.busy = true
 		return &preparedRows{rows, stmt}, nil
 	}
+	if err := c.lends(query); err != nil {
+		return nil, err
+	}
 	return c.bareConn.QueryContext(ctx, query, args)
 }
 
@@ -238,7 +252,7 @@ func (c *guardedConn) joinUntilEnd(ctx context.Context) context.Context {
 
 // PrepareContext implements driver.ConnPrepareContext.
 func (c *guardedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if err := c.admit(ctx); err != nil {
+	if err := errors.Join(c.admit(ctx), c.lends(query)); err != nil {
 		return nil, err
 	}
 	stmt, err := c.bareConn.PrepareContext(ctx, query)

@@ -277,9 +277,22 @@ func TestHandlerCannotCommit(t *testing.T) {
 	if _, err := tx.Handle().ExecContext(t.Context(), `INSERT INTO stock (n) VALUES (1)`); err != nil {
 		t.Fatal(err)
 	}
-	for _, statement := range []string{"COMMIT", " end;", "commit transaction"} {
+	for _, statement := range []string{"COMMIT", " end;", "commit transaction", "/* so */ COMMIT", "-- so\nEND", "SELECT 1; COMMIT", "ROLLBACK"} {
 		if _, err := tx.Handle().ExecContext(t.Context(), statement); err == nil {
 			t.Errorf("%s: got no error", statement)
+		}
+		if rows, err := tx.Handle().QueryContext(t.Context(), statement); err == nil {
+			t.Errorf("query %s: got no error", statement)
+			_ = rows.Close()
+		}
+		if stmt, err := tx.Handle().PrepareContext(t.Context(), statement); err == nil {
+			t.Errorf("prepare %s: got no error", statement)
+			_ = stmt.Close()
+		}
+	}
+	for _, statement := range []string{"SAVEPOINT mine", "ROLLBACK TO mine", "RELEASE mine", "SELECT '; COMMIT'"} {
+		if _, err := tx.Handle().ExecContext(t.Context(), statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
 		}
 	}
 	if err := tx.Sound(); err != nil {

@@ -244,7 +244,7 @@ func (t *inboxTx) markEach(ctx context.Context, consumed []store.Consumed) ([]bo
 	return first, nil
 }
 
-// Unmark takes back marks of this transaction.
+// Unmark takes back marks.
 func (t *inboxTx) Unmark(ctx context.Context, group string, eventIDs []string) error {
 	for _, id := range eventIDs {
 		if _, err := t.exec(ctx, unmarkSQL, group, id); err != nil {

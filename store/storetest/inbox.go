@@ -168,6 +168,12 @@ func inboxMarkAll[TX any](t *testing.T, s *suite[TX]) {
 			t.Errorf("duplicates of %s: got %d, want %d", id, got, want)
 		}
 	}
+	s.inInbox(t, func(tx store.InboxTx[TX]) {
+		if err := tx.Unmark(t.Context(), group, []string{"5"}); err != nil {
+			t.Errorf("unmark what is committed: %v", err)
+		}
+	})
+	s.wantConsumed(t, false, "5")
 	got := s.consumedBy(t, "4")[0]
 	got.ConsumedAt = time.Time{}
 	if !reflect.DeepEqual(got, events[0]) {
