@@ -83,18 +83,15 @@ func (l *letters) run(ctx context.Context, report func(error)) {
 	}
 	age := time.Duration(0) // the process before this one may have left some
 	for failures := 0; ctx.Err() == nil; {
-		full, err := l.round(ctx, age)
+		err := l.round(ctx, age)
 		if ctx.Err() != nil {
 			return
 		}
 		report(err)
-		switch {
-		case err != nil:
+		if err != nil {
 			failures++
 			age = 0
 			pauseFor(ctx, backoff(failures, time.Second, letterBackoff))
-			continue
-		case full:
 			continue
 		}
 		failures = 0
@@ -117,43 +114,81 @@ func (l *letters) wait(ctx context.Context) (age time.Duration) {
 	}
 }
 
-// round sends the letters that are due, as many as one call takes, and reports
-// whether there may be more.
-func (l *letters) round(ctx context.Context, age time.Duration) (full bool, err error) {
-	dead, err := l.st.UnsentDead(ctx, l.config.Group, age, letterBatch)
-	if err != nil {
-		return false, err
-	}
-	full = len(dead) == letterBatch
-	if dead, err = l.refuse(ctx, dead); err != nil || len(dead) == 0 {
-		return full, err
-	}
-	errs := l.send(ctx, dead, false)
-	var failed []error
-	var large []store.Held
-	for i := range dead {
-		if class, _ := broker.Classify(errs[i]); errs[i] != nil && class == broker.ClassPermanent {
-			large = append(large, dead[i])
+// round sends the letters that are due. Where a topic takes none for now, those of
+// the others are sent all the same; where the broker takes none, the rest waits.
+func (l *letters) round(ctx context.Context, age time.Duration) error {
+	var first error
+	shut := make(map[string]bool) // topics that take none
+	for after, full := int64(0), true; full && ctx.Err() == nil; {
+		dead, err := l.st.UnsentDead(ctx, l.config.Group, age, after, letterBatch)
+		if err != nil {
+			return err
+		}
+		if full = len(dead) == letterBatch; full {
+			after = dead[len(dead)-1].Seq
+		}
+		dead = slices.DeleteFunc(dead, func(h store.Held) bool { return shut[h.Topic] })
+		if dead, err = l.refuse(ctx, dead); err != nil {
+			return err
+		}
+		if len(dead) == 0 {
 			continue
 		}
-		if err := l.settle(ctx, &dead[i], errs[i], false); err != nil {
-			failed = append(failed, err)
+		err, isDown := l.batch(ctx, dead, shut)
+		if first == nil {
+			first = err
+		}
+		if isDown {
+			break
 		}
 	}
-	for i := range large {
-		err := l.send(ctx, large[i:i+1], true)[0]
-		class, _ := broker.Classify(err)
-		if err := l.settle(ctx, &large[i], err, err != nil && class == broker.ClassPermanent); err != nil {
-			failed = append(failed, err)
+	return first
+}
+
+// batch sends letters, and notes which topics took none. isDown says that no
+// others are worth trying for now.
+func (l *letters) batch(ctx context.Context, dead []store.Held, shut map[string]bool) (first error, isDown bool) {
+	errs := l.send(ctx, dead, false)
+	if l.makeTopics(ctx, dead, errs) {
+		l.sendAgain(ctx, dead, errs)
+	}
+	fail := func(err error) {
+		if first == nil {
+			first = err
 		}
 	}
-	if len(failed) > 0 {
-		if l.makeTopics(ctx, dead, errs) {
-			return true, nil
+	for i := range dead {
+		class, scope := broker.Classify(errs[i])
+		switch {
+		case errs[i] == nil:
+		case class == broker.ClassPermanent:
+			// Too large, perhaps: once more with less said.
+			errs[i] = l.send(ctx, dead[i:i+1], true)[0]
+			class, scope = broker.Classify(errs[i])
+		case class == broker.ClassUnavailable && scope != broker.ScopeBroker:
+			shut[dead[i].Topic] = true
+		case class == broker.ClassUnavailable, class == broker.ClassUnknown:
+			isDown = true
 		}
-		return false, failed[0]
+		if err := l.settle(ctx, &dead[i], errs[i], errs[i] != nil && class == broker.ClassPermanent); err != nil {
+			fail(err)
+		}
 	}
-	return full, nil
+	return first, isDown
+}
+
+// sendAgain sends what was not sent because its topic was missing.
+func (l *letters) sendAgain(ctx context.Context, dead []store.Held, errs []error) {
+	var again []store.Held
+	var at []int
+	for i := range dead {
+		if class, _ := broker.Classify(errs[i]); errs[i] != nil && class != broker.ClassPermanent {
+			again, at = append(again, dead[i]), append(at, i)
+		}
+	}
+	for i, err := range l.send(ctx, again, false) {
+		errs[at[i]] = err
+	}
 }
 
 var errNoLetter = errors.New("the topic can have no dead letters")

@@ -199,6 +199,32 @@ func TestMissingTopicOfDeadLetters(t *testing.T) {
 	})
 }
 
+// More letters than one call takes cannot be sent, for their topic is missing.
+func TestLettersOfOneTopicDoNotKeepBackThoseOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const other = "other"
+		for _, spec := range []broker.TopicSpec{{Name: other, Partitions: 1}, {Name: other + DeadLetterSuffix, Partitions: 1}} {
+			if err := r.b.EnsureTopics(t.Context(), []broker.TopicSpec{spec}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 2*letterBatch + 10 {
+			r.publish(ev(fmt.Sprintf("k%03d", i), 1))
+		}
+		config := r.lettered(onlyPublisher{r.b.Connect()})
+		config.Topics, config.PauseAfter = []string{topic, other}, -1
+		r.start(refuseAll, config)
+		r.until("all are held", func() bool { return len(r.held()) == 2*letterBatch+10 })
+		last := ev("z", 1)
+		last.Topic = other
+		r.publish(last)
+		r.until("the letter of the other topic", func() bool { return len(r.b.Records(other+DeadLetterSuffix)) == 1 })
+		if n := len(r.letters()); n > 0 {
+			t.Errorf("%d letters in a topic that is missing", n)
+		}
+	})
+}
+
 // The record is as large as the broker takes, and a letter has headers beside it.
 func TestLetterThatIsTooLarge(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

@@ -9,7 +9,7 @@ import (
 )
 
 // UnsentDead returns events whose dead letter is due.
-func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, limit int) ([]store.Held, error) {
+func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, after int64, limit int) ([]store.Held, error) {
 	var found []store.Held
 	err := s.call(ctx, "unsent dead", func() error {
 		if err := s.needInbox(); err != nil {
@@ -18,7 +18,7 @@ func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration,
 		now := s.now()
 		for key, row := range s.inbox.held {
 			if key.group == group && row.held.State == store.HeldDead && row.held.DeadLetterAt.IsZero() && row.held.DeadLetterNote == "" &&
-				now.Sub(row.diedAt()) >= age {
+				now.Sub(row.diedAt()) >= age && row.held.Seq > after {
 				found = append(found, row.show(now))
 			}
 		}

@@ -11,13 +11,13 @@ const unsentDeadSQL = `
 SELECT ` + heldColumns + `
 FROM {held} FORCE INDEX (state)
 WHERE consumer_group = ? AND state = 'DEAD' AND dlt_sent_at IS NULL AND dlt_note = ''
-  AND COALESCE(last_failed_at, held_at) <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+  AND COALESCE(last_failed_at, held_at) <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND seq > ?
 ORDER BY seq
 LIMIT ?`
 
 // UnsentDead returns events whose dead letter is due.
-func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, limit int) ([]store.Held, error) {
-	held, err := collect(ctx, s.pool(), scanHeld, unsentDeadSQL, group, micros(age), atMost(limit))
+func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, after int64, limit int) ([]store.Held, error) {
+	held, err := collect(ctx, s.pool(), scanHeld, unsentDeadSQL, group, micros(age), after, atMost(limit))
 	return held, failure("unsent dead", group, err)
 }
 

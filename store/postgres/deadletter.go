@@ -13,13 +13,13 @@ const unsentDeadSQL = `
 SELECT ` + heldColumns + `
 FROM {held}
 WHERE consumer_group = $1 AND state = 'DEAD' AND dlt_sent_at IS NULL AND dlt_note = ''
-  AND COALESCE(last_failed_at, held_at) <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+  AND COALESCE(last_failed_at, held_at) <= statement_timestamp() - $2::bigint * interval '1 microsecond' AND seq > $3
 ORDER BY seq
-LIMIT $3`
+LIMIT $4`
 
 // UnsentDead returns events whose dead letter is due.
-func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, limit int) ([]store.Held, error) {
-	rows, err := s.pool.Query(ctx, s.sql(unsentDeadSQL), s.planned, group, micros(age), atMost(limit))
+func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, after int64, limit int) ([]store.Held, error) {
+	rows, err := s.pool.Query(ctx, s.sql(unsentDeadSQL), s.planned, group, micros(age), after, atMost(limit))
 	if err != nil {
 		return nil, failure("unsent dead", group, err)
 	}

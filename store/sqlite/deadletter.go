@@ -11,13 +11,13 @@ const unsentDeadSQL = `
 SELECT ` + heldColumns + `
 FROM {held} INDEXED BY {held_state}
 WHERE consumer_group = ?1 AND state = 'DEAD' AND dlt_sent_at IS NULL AND dlt_note = ''
-  AND COALESCE(last_failed_at, held_at) <= strftime({iso}, 'now', ?2)
+  AND COALESCE(last_failed_at, held_at) <= strftime({iso}, 'now', ?2) AND seq > ?3
 ORDER BY seq
-LIMIT ?3`
+LIMIT ?4`
 
 // UnsentDead returns events whose dead letter is due.
-func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, limit int) ([]store.Held, error) {
-	rows, err := s.query(ctx, unsentDeadSQL, group, after(-age), noLimit(limit))
+func (s *Store) UnsentDead(ctx context.Context, group string, age time.Duration, above int64, limit int) ([]store.Held, error) {
+	rows, err := s.query(ctx, unsentDeadSQL, group, after(-age), above, noLimit(limit))
 	found, err := scanHeld(rows, err)
 	return found, s.failed("unsent dead", group, err)
 }

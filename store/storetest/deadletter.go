@@ -17,7 +17,7 @@ func deadLetterCases[TX any]() []testCase[TX] {
 
 func (s *suite[TX]) unsent(t testing.TB, age time.Duration, limit int) []store.Held {
 	t.Helper()
-	found, err := s.Consumer.UnsentDead(t.Context(), group, age, limit)
+	found, err := s.Consumer.UnsentDead(t.Context(), group, age, 0, limit)
 	if err != nil {
 		t.Fatalf("unsent dead: %v", err)
 	}
@@ -53,6 +53,11 @@ func deadLetterSent[TX any](t *testing.T, s *suite[TX]) {
 	wantHeldIDs(t, "unsent", found, "1", "2", "3")
 	wantHeldIDs(t, "unsent, at most two", s.unsent(t, 0, 2), "1", "2")
 	wantHeldIDs(t, "unsent for an hour", s.unsent(t, time.Hour, 0))
+	behind, err := s.Consumer.UnsentDead(t.Context(), group, 0, found[0].Seq, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantHeldIDs(t, "unsent behind the first, at most one", behind, "2")
 	if first := found[0]; first.LastErr != "refused" || first.Attempts != 3 || first.FirstFailedAt.IsZero() || string(first.Record.Value) != "1" {
 		t.Errorf("got %+v, want the whole held event", first)
 	}
