@@ -7,8 +7,8 @@ import "time"
 // disk. So batches are kept short, and are a small part of the time. A database
 // that is slow, because others use it, is so left alone more.
 const (
-	shortBatch = 10 * time.Millisecond
-	restFor    = 4 // times what a batch took
+	shortBatch = 5 * time.Millisecond
+	restFor    = 9 // times what a batch took
 	firstBatch = 50
 	leastBatch = 10
 )
