@@ -221,7 +221,7 @@ func consumedList(consumed []store.Consumed) (string, bool) {
 		c := &consumed[i]
 		e := &c.Event
 		for _, text := range []string{e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, c.Topic} {
-			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			if !isJSONText(text) {
 				return "", false
 			}
 		}
@@ -232,6 +232,9 @@ func consumedList(consumed []store.Consumed) (string, bool) {
 	list, err := json.Marshal(rows)
 	return string(list), err == nil
 }
+
+// isJSONText reports whether a text comes out of JSON as it went in.
+func isJSONText(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 func (t *inboxTx) markEach(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
 	first := make([]bool, len(consumed))
