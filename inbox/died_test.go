@@ -144,3 +144,57 @@ func TestCommitThatFailsForOneEventIsBlamedOnIt(t *testing.T) {
 		r.wantHeld("p/1 RETRY 1")
 	})
 }
+
+// enders is a store that commits beneath a handler, as a procedure can.
+type enders struct {
+	*memstore.Store
+	end atomic.Bool
+}
+
+type enderTx struct {
+	store.InboxTx[*memstore.Tx]
+	of *enders
+}
+
+func (e *enders) BeginInbox(ctx context.Context) (store.InboxTx[*memstore.Tx], error) {
+	tx, err := e.Store.BeginInbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &enderTx{tx, e}, nil
+}
+
+func (tx *enderTx) Sound() error {
+	if !tx.of.end.CompareAndSwap(true, false) {
+		return tx.InboxTx.Sound()
+	}
+	return errors.Join(store.ErrEnded, tx.Commit(context.Background()))
+}
+
+// What was marked for events that have not run must not stay marked, and nobody
+// knows what became of the event whose handler did it.
+func TestHandlerThatEndsTheTransactionLosesNoEvent(t *testing.T) {
+	for name, answer := range map[string]error{"content": nil, "failed": errBoom} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.publish(ev("k1", 1), ev("k2", 1), ev("k3", 1), ev("k4", 1), ev("k4", 2), ev("k5", 1))
+				st := &enders{Store: r.st}
+				config := r.config()
+				config.Workers = 1
+				r.startOn(st, r.b.Connect(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+					if event.Key == "k3" {
+						st.end.Store(true)
+						return answer
+					}
+					return apply(ctx, tx, event)
+				}, config)
+				r.until("lag 0", func() bool { return r.b.Lag("g", topic) == 0 })
+				r.wantHistory(map[string]string{"k1": "1", "k2": "1", "k4": "1 2", "k5": "1"})
+				held := r.heldRows()
+				if len(held) != 1 || held[0].Event.ID != "k3/1" || held[0].State != store.HeldDead {
+					t.Errorf("held: %+v, want k3/1 parked", held)
+				}
+			})
+		})
+	}
+}

@@ -56,7 +56,7 @@ func (f *feed[TX]) run(ctx, work context.Context) {
 	}
 	for ctx.Err() == nil {
 		f.tend(ctx)
-		if len(f.pending) == 0 && !f.poll(ctx) {
+		if len(f.pending) == 0 && !f.poll(ctx, f.window(), f.p.config.PollWait) {
 			f.commit(work)
 			continue
 		}
@@ -109,9 +109,12 @@ func (f *feed[TX]) forget(partition broker.Partition) {
 	f.positions.forget(partition)
 }
 
+// window is how many records are read at once.
+func (f *feed[TX]) window() int { return f.p.config.BatchSize * f.p.config.Workers }
+
 // poll reads records, and reports whether there are any.
-func (f *feed[TX]) poll(ctx context.Context) bool {
-	deliveries, err := f.subscription.Poll(ctx, f.p.config.BatchSize*f.p.config.Workers, f.p.config.PollWait)
+func (f *feed[TX]) poll(ctx context.Context, limit int, wait time.Duration) bool {
+	deliveries, err := f.subscription.Poll(ctx, limit, wait)
 	switch {
 	case ctx.Err() != nil:
 		return false // what came with it will come again
@@ -159,6 +162,9 @@ func (f *feed[TX]) advance(ctx, work context.Context) {
 	if !ok {
 		return
 	}
+	if trial {
+		f.lookFurther(ctx)
+	}
 	items := f.next()
 	if trial {
 		items = anyKey(items)
@@ -191,7 +197,7 @@ func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) 
 // in one. What is settled need not be the first of what is pending: the positions
 // find out up to where nothing is open.
 func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool) {
-	parts := split(items, f.p.config.Workers, f.p.config.BatchSize)
+	parts := split(items, f.p.pace.parts(min(len(items), f.window()), f.p.config.Workers), f.p.config.BatchSize)
 	type result struct {
 		settled int
 		err     error
@@ -296,15 +302,42 @@ func (f *feed[TX]) next() []*item {
 	return f.pending
 }
 
-// anyKey returns one event that is the first of its key among the items, of
-// another key each time: what is at the head may have trouble of its own, and
-// hundreds like it may follow before an event that can tell that all is well.
+// What a paused processor keeps in memory to find an event that succeeds.
+const (
+	maxAhead      = 32 << 20 // bytes of data
+	maxAheadReads = 16       // times what is read at once
+)
+
+// lookFurther reads more, twice as much with each trial, once the first trials
+// have failed: all that is pending may be bad, and what proves the handler able
+// may lie behind it.
+func (f *feed[TX]) lookFurther(ctx context.Context) {
+	data, isTried := 0, false
+	for _, it := range f.pending {
+		data += len(it.delivery.Record.Value)
+		isTried = isTried || it.trials > 0
+	}
+	if isTried && data < maxAhead && len(f.pending) < maxAheadReads*f.window() {
+		f.poll(ctx, min(len(f.pending), maxAheadReads*f.window()-len(f.pending)), time.Millisecond)
+	}
+}
+
+// anyKey returns one event that is the first of its key among the items, and of
+// these one that was tried least: what is at the head may have trouble of its
+// own, and hundreds like it may follow before an event that can tell that all is
+// well.
 func anyKey(items []*item) []*item {
 	seen := make(map[store.HeldKeyRef]bool, len(items))
 	var first []int
 	for i, it := range items {
-		if !seen[it.key] {
-			seen[it.key] = true
+		if seen[it.key] {
+			continue
+		}
+		seen[it.key] = true
+		if len(first) > 0 && it.trials < items[first[0]].trials {
+			first = first[:0]
+		}
+		if len(first) == 0 || it.trials == items[first[0]].trials {
 			first = append(first, i)
 		}
 	}

@@ -75,13 +75,50 @@ func (b *batch[TX]) group(stop context.Context, items []*item, isCut bool) (n in
 	if err != nil {
 		return died(items[0], false, err)
 	}
+	done := b.handle(stop, members, first, isCut)
+	switch {
+	case done.isCut:
+		if err := b.cut(members[done.n:], first[done.n:]); err != nil {
+			return died(members[done.n].item, false, err)
+		}
+		members = members[:done.n]
+	case done.ended != nil:
+		return 0, false, b.ended(members[done.n:], first[done.n:], errors.Join(done.run.err, done.ended))
+	case done.n < len(members):
+		return b.failed(members[done.n], done, begin, news)
+	}
+	if err := b.tx.Release(b.ctx); err != nil {
+		return b.unreleased(members, begin, news, err)
+	}
+	b.size.well(len(members))
+	return len(members), len(members) > 0, nil
+}
+
+// handled is how far the handlers of a group came.
+type handled struct {
+	n     int   // how many went well
+	run   run   // of the one after these, where there is one
+	isCut bool  // no further one was begun
+	ended error // its statements ended the transaction
+}
+
+// handle runs the handlers of a group up to the first that fails, in a goroutine
+// of their own.
+func (b *batch[TX]) handle(stop context.Context, members []member, first []bool, isCut bool) handled {
+	var done handled
+	began := now()
+	lost := b.p.attend(b.ctx, func(a *attendant) { done = b.handleHere(a, stop, members, first, isCut) })
+	if lost != nil {
+		return handled{n: lost.index, run: lost.run}
+	}
+	b.p.pace.note(done.n, now().Sub(began))
+	return done
+}
+
+func (b *batch[TX]) handleHere(a *attendant, stop context.Context, members []member, first []bool, isCut bool) handled {
 	for i, m := range members {
 		if (i > 0 || isCut) && b.enough(stop) {
-			if err := b.cut(members[i:], first[i:]); err != nil {
-				return died(m.item, false, err)
-			}
-			members = members[:i]
-			break
+			return handled{n: i, isCut: true}
 		}
 		b.watch.restart()
 		switch {
@@ -93,43 +130,49 @@ func (b *batch[TX]) group(stop context.Context, items []*item, isCut bool) (n in
 			continue
 		}
 		fault.Point("inbox.inserted")
-		r := b.p.call(withResults(b.ctx, m.run), b.tx.Handle(), m.event, 1)
+		r := b.p.call(a, withResults(b.ctx, m.run), b.tx.Handle(), i, m.event, 1)
 		fault.Point("inbox.effect")
-		if r.abandoned {
-			b.tx.Abort()
+		sound := b.tx.Sound()
+		if errors.Is(sound, store.ErrEnded) {
+			return handled{n: i, run: r, ended: sound}
 		}
 		if r.err == nil {
-			r.err = b.finish(m.item)
+			r.err = b.finish(m.item, sound)
 		}
-		switch {
-		case r.stopped: // by the grace period, or by the watch
-			return died(m.item, b.work.Err() == nil, r.err)
-		case r.abandoned:
-			m.fail = failureOf(r.err, "")
-			return 0, false, errAbandoned
-		case r.err == nil:
-			b.p.pause.succeeded()
-			b.applied(m.item, store.Applied)
-			continue
+		if r.err != nil {
+			return handled{n: i, run: r}
 		}
-		if err := b.undo(begin, news); err != nil {
-			return died(m.item, true, errors.Join(r.err, err))
-		}
-		b.size.badly(i)
-		if b.trial {
-			m.trials++
-			if m.trials <= len(b.p.config.Schedule) {
-				return 0, false, nil
-			}
-		}
-		m.fail = failureOf(r.err, r.stack)
-		return 0, true, nil
+		b.p.pause.succeeded()
+		b.applied(m.item, store.Applied)
 	}
-	if err := b.tx.Release(b.ctx); err != nil {
-		return b.unreleased(members, begin, news, err)
+	return handled{n: len(members)}
+}
+
+// failed decides about an event whose handler did not go well.
+func (b *batch[TX]) failed(m member, done handled, begin, news int) (n int, more bool, err error) {
+	r := done.run
+	if r.abandoned {
+		b.tx.Abort()
 	}
-	b.size.well(len(members))
-	return len(members), len(members) > 0, nil
+	switch {
+	case r.stopped: // by the grace period, or by the watch
+		return 0, false, &diedError{at: m.item, blame: b.work.Err() == nil, err: r.err}
+	case r.abandoned:
+		m.fail = failureOf(r.err, "")
+		return 0, false, errAbandoned
+	}
+	if err := b.undo(begin, news); err != nil {
+		return 0, false, &diedError{at: m.item, blame: true, err: errors.Join(r.err, err)}
+	}
+	b.size.badly(done.n)
+	if b.trial {
+		m.trials++
+		if m.trials <= len(b.p.config.Schedule) {
+			return 0, false, nil
+		}
+	}
+	m.fail = failureOf(r.err, r.stack)
+	return 0, true, nil
 }
 
 // gather returns the events of the next group. The gate takes it that all go
@@ -162,9 +205,9 @@ func (b *batch[TX]) gather(items []*item) []member {
 
 // finish is what follows a handler that is content with its work: an error that
 // it kept to itself must not be another's, and what it has overtaken is settled.
-func (b *batch[TX]) finish(it *item) error {
-	if err := b.tx.Sound(); err != nil {
-		return fmt.Errorf("the handler left the transaction unusable: %w", err)
+func (b *batch[TX]) finish(it *item, sound error) error {
+	if sound != nil {
+		return fmt.Errorf("the handler left the transaction unusable: %w", sound)
 	}
 	state := b.keys[it.key]
 	if state == nil || !b.p.isLatest() {
@@ -232,6 +275,46 @@ func (b *batch[TX]) undo(step, news int) error {
 		}
 	}
 	return nil
+}
+
+// ended deals with a handler whose statements have ended the transaction, and
+// perhaps kept what was in it. Nobody knows what became of its event, so a person
+// is asked; the marks of those behind it, which have not run, are taken back. What
+// ran before it is found consumed when it comes again.
+func (b *batch[TX]) ended(members []member, first []bool, cause error) error {
+	var ids []string
+	for i, m := range members {
+		if first[i] {
+			ids = append(ids, m.event.ID)
+		}
+	}
+	members[0].fail = failureOf(Park(fmt.Errorf("the handler ended the transaction: %w", cause)), "")
+	rollback(b.ctx, b.tx)
+	for failures := 1; ; failures++ {
+		err := b.p.unmark(b.work, ids)
+		if err == nil {
+			return errAbandoned
+		}
+		b.p.condition.complain(troubleDatabase, err)
+		if !pauseFor(b.work, backoff(failures, retryFirst, retryLast)) {
+			return err
+		}
+	}
+}
+
+// unmark takes back marks that are committed.
+func (p *Processor[TX]) unmark(work context.Context, ids []string) error {
+	ctx, cancel := context.WithCancel(work)
+	defer cancel()
+	tx, err := p.st.BeginInbox(ctx)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	if err := tx.Unmark(ctx, p.config.Group, ids); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // unreleased deals with a savepoint that is gone, or cannot be released, though

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -29,68 +30,156 @@ type run struct {
 	stopped   bool // the processor's grace period ended, which is not the event's fault
 }
 
-// call runs the handler, in a goroutine of its own, so that one that does not
-// return cannot hold up the rest.
-func (p *Processor[TX]) call(work context.Context, tx TX, event waybill.Event, attempt int) run {
+// attendant knows which handler runs in the goroutine that it looks after. The
+// batch's own goroutine may give one up while it runs, and at no other time, so
+// what the other goroutine has to itself between two handlers is never shared.
+type attendant struct {
+	mu      sync.Mutex
+	isIn    bool // a handler runs
+	isGone  bool // it was given up
+	index   int
+	event   waybill.Event
+	attempt int
+	began   time.Time
+}
+
+func (a *attendant) enter(index int, event *waybill.Event, attempt int, began time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isIn, a.index, a.event, a.attempt, a.began = true, index, *event, attempt, began
+}
+
+// leave reports whether the handler that has returned was still waited for.
+func (a *attendant) leave() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isIn = false
+	return !a.isGone
+}
+
+// giveUp gives up a handler that began before a point in time, if one runs that
+// did. Otherwise it returns when the one that runs began.
+func (a *attendant) giveUp(before time.Time) (bool, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isIn {
+		return false, now()
+	}
+	a.isGone = a.began.Before(before)
+	return a.isGone, a.began
+}
+
+// lost is a handler that did not come back from its goroutine.
+type lost struct {
+	index int
+	run   run
+}
+
+// attend runs do, which calls handlers, in a goroutine of its own, so that one
+// that does not return cannot hold up the rest. Several of them share one
+// goroutine: to start one for each event costs more than many a handler. It
+// returns nil when do has come to its end; otherwise do will not touch anything
+// any more.
+func (p *Processor[TX]) attend(work context.Context, do func(a *attendant)) *lost {
+	a := &attendant{}
+	finished, isDone := make(chan struct{}), false
+	go func() {
+		defer close(finished)
+		do(a)
+		isDone = true
+	}()
+	limit := p.config.HandlerTimeout + patience
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	ended, before := work.Done(), time.Time{}
+	for {
+		select {
+		case <-finished:
+			if isDone {
+				return nil
+			}
+			r := run{err: errGoexit, panicked: true}
+			if work.Err() != nil {
+				r = run{err: context.Cause(work), stopped: true}
+			}
+			p.tellHandled(a, r)
+			return &lost{a.index, r}
+		case <-ended:
+			ended, before = nil, now().Add(time.Hour) // whichever runs then
+			timer.Reset(patience)
+			continue
+		case <-timer.C:
+		}
+		if before.IsZero() {
+			// A handler's context has ended a while ago when its time is up here.
+			isGone, began := a.giveUp(now().Add(-limit).Add(1))
+			if !isGone {
+				timer.Reset(max(began.Add(limit).Sub(now()), time.Millisecond))
+				continue
+			}
+		} else if isGone, _ := a.giveUp(before); !isGone {
+			timer.Reset(time.Millisecond) // it is between two, and will find that it is over
+			continue
+		}
+		p.abandoned.add(finished)
+		r := run{err: fmt.Errorf("%w of %v", ErrHandlerTimeout, p.config.HandlerTimeout), timedOut: true, abandoned: true}
+		if work.Err() != nil {
+			r = run{err: context.Cause(work), stopped: true, abandoned: true}
+		}
+		p.tellHandled(a, r)
+		return &lost{a.index, r}
+	}
+}
+
+var errGoexit = fmt.Errorf("%w: it ended its goroutine", ErrHandlerPanic)
+
+// call runs the handler of the index-th event, within attend. It does not return
+// where that has given it up.
+func (p *Processor[TX]) call(a *attendant, work context.Context, tx TX, index int, event waybill.Event, attempt int) run {
 	// What a handler does to its event must not change what is held of it.
 	event.Data = bytes.Clone(event.Data)
 	event.Headers = maps.Clone(event.Headers)
 
 	ctx, cancel := context.WithTimeout(work, p.config.HandlerTimeout)
 	defer cancel()
-	began := now()
-	answer := make(chan run, 1)
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		r := run{err: errGoexit}
-		defer func() {
-			if v := recover(); v != nil {
-				r = run{err: fmt.Errorf("%w: %v", ErrHandlerPanic, v), panicked: true, stack: clip(string(debug.Stack()), maxStack)}
-			}
-			answer <- r
-		}()
-		r.err = p.handler(ctx, tx, event)
-	}()
-
-	r, ok := receive(ctx, answer)
+	a.enter(index, &event, attempt, now())
+	r := p.invoke(ctx, tx, event)
+	if !a.leave() {
+		runtime.Goexit()
+	}
 	switch {
 	case work.Err() != nil:
-		r = run{err: context.Cause(work), stopped: true, abandoned: !ok}
-	case !ok || ctx.Err() != nil:
+		r = run{err: context.Cause(work), stopped: true}
+	case ctx.Err() != nil:
 		// Late is late, even with a good answer: the limit must not depend on luck.
 		err := fmt.Errorf("%w of %v", ErrHandlerTimeout, p.config.HandlerTimeout)
-		if ok && r.err != nil {
+		if r.err != nil {
 			err = fmt.Errorf("%w: %w", err, r.err)
 		}
-		r.err, r.timedOut, r.abandoned = err, true, !ok
+		r.err, r.timedOut = err, true
 	}
-	if r.abandoned {
-		p.abandoned.add(finished)
-	}
-	tell(p.config.Events.Handled, HandledInfo{
-		Event: event, Attempt: attempt, Took: now().Sub(began), Err: r.err, Panicked: r.panicked, TimedOut: r.timedOut,
-	})
+	p.tellHandled(a, r)
 	return r
 }
 
-var errGoexit = fmt.Errorf("%w: it ended its goroutine", ErrHandlerPanic)
+func (p *Processor[TX]) invoke(ctx context.Context, tx TX, event waybill.Event) (r run) {
+	defer func() {
+		if v := recover(); v != nil {
+			r = run{err: fmt.Errorf("%w: %v", ErrHandlerPanic, v), panicked: true, stack: clip(string(debug.Stack()), maxStack)}
+		}
+	}()
+	r.err = p.handler(ctx, tx, event)
+	return r
+}
 
-// receive waits for the answer, and when ctx ends a moment longer.
-func receive(ctx context.Context, answer <-chan run) (run, bool) {
-	select {
-	case r := <-answer:
-		return r, true
-	case <-ctx.Done():
+// tellHandled is called by whoever has the attendant to itself.
+func (p *Processor[TX]) tellHandled(a *attendant, r run) {
+	if p.config.Events.Handled == nil {
+		return
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case r := <-answer:
-		return r, true
-	case <-timer.C:
-		return run{}, false
-	}
+	tell(p.config.Events.Handled, HandledInfo{
+		Event: a.event, Attempt: a.attempt, Took: now().Sub(a.began), Err: r.err, Panicked: r.panicked, TimedOut: r.timedOut,
+	})
 }
 
 // abandoned remembers handlers that did not return in time.

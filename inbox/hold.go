@@ -146,6 +146,9 @@ func (b *batch[TX]) setAside(it *item, fail *failure, as store.HeldState) (n int
 	if fail == nil {
 		return 1, true, nil
 	}
+	if it.trials > 0 && !b.trial {
+		return 1, true, nil // the pause was asked about it before
+	}
 	paused := p.pause.failed(it.key)
 	return 1, !paused && !b.trial, nil
 }

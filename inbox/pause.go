@@ -9,13 +9,18 @@ import (
 
 // pause decides whether failures are the events' own or everyone's. It is on
 // once enough different keys failed with no success between them, and off after
-// the first success.
+// the first success. That proves the handler able, so the next time soon after it
+// takes twice as many keys: else a long row of bad events would cost a pause for
+// every few of them.
 type pause struct {
 	after    int
+	most     int // keys that it may take at last
 	min, max time.Duration
 	changed  func(on bool)
 
 	mu      sync.Mutex
+	limit   int       // keys that it takes now
+	off     time.Time // when it went off last
 	failing map[store.HeldKeyRef]struct{}
 	on      bool
 	resumed chan struct{} // closed when it goes off
@@ -36,7 +41,7 @@ const (
 
 func newPause(c *Config, changed func(on bool)) *pause {
 	return &pause{
-		after: c.PauseAfter, min: c.PauseMin, max: c.PauseMax, changed: changed,
+		after: c.PauseAfter, limit: c.PauseAfter, most: max(c.PauseAfter, c.BatchSize), min: c.PauseMin, max: c.PauseMax, changed: changed,
 		failing: make(map[store.HeldKeyRef]struct{}),
 	}
 }
@@ -49,7 +54,10 @@ func (p *pause) failed(key store.HeldKeyRef) bool {
 	}
 	p.mu.Lock()
 	p.failing[key] = struct{}{}
-	turned := !p.on && len(p.failing) >= p.after
+	if !p.on && now().Sub(p.off) > p.max {
+		p.limit = p.after
+	}
+	turned := !p.on && len(p.failing) >= p.limit
 	if turned {
 		p.on = true
 		p.resumed = make(chan struct{})
@@ -74,6 +82,7 @@ func (p *pause) succeeded() {
 	if turned {
 		p.on = false
 		close(p.resumed)
+		p.off, p.limit = now(), min(2*p.limit, p.most)
 	}
 	p.mu.Unlock()
 	if turned {

@@ -163,3 +163,31 @@ func TestPausedConsumerFindsGoodEventsBehindManyPoisonousOnes(t *testing.T) {
 		}
 	})
 }
+
+// All that is read at once can never be applied, and what can be lies behind it.
+func TestPausedConsumerLooksBehindAWindowOfPoison(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		config := r.config()
+		config.BatchSize, config.Workers = 20, 2
+		for i := range 400 { // ten windows
+			r.publish(ev(fmt.Sprintf("poison%03d", i), 1))
+		}
+		for i := range 100 {
+			r.publish(ev(fmt.Sprintf("good%02d", i), 1))
+		}
+		r.start(func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
+			if event.Key[0] == 'p' {
+				return errBoom
+			}
+			return apply(ctx, tx, event)
+		}, config)
+		r.until("paused", func() bool { return r.said("paused") > 0 })
+		r.after(15 * time.Minute)
+		if got := len(r.st.Rows("count")); got != 100 {
+			t.Errorf("applied %d of 100 after a quarter of an hour", got)
+		}
+		if lag := r.b.Lag("g", topic); lag != 0 {
+			t.Errorf("lag %d after a quarter of an hour", lag)
+		}
+	})
+}

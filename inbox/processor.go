@@ -40,6 +40,7 @@ type Processor[TX any] struct {
 	pause     *pause
 	alone     *alone
 	size      *groupSize
+	pace      *pace
 	versions  *versions
 	abandoned *abandoned
 	calls     *calls
@@ -70,6 +71,7 @@ func New[TX any](st store.Consumer[TX], sub broker.Subscriber, handler Handler[T
 		condition: newCondition(c.Logger, &c.Events),
 		alone:     newAlone(c.RetryWorkers + c.Workers),
 		size:      newGroupSize(c.BatchSize),
+		pace:      &pace{},
 		versions:  newVersions(),
 		abandoned: &abandoned{},
 		calls:     newCalls(st, &c),

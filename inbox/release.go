@@ -390,7 +390,7 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 		if !counted {
 			attempt++
 		}
-		r := p.call(withResults(u.ctx, u.runs[h.Event.ID]), u.tx.Handle(), it.event, attempt)
+		r := u.handle(it, h.Event.ID, attempt)
 		fault.Point("inbox.effect")
 		if r.abandoned {
 			u.tx.Abort()
@@ -423,6 +423,16 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 		u.applied(it, outcome)
 	}
 	return passed, nil
+}
+
+// handle runs the handler, in a goroutine of its own.
+func (u *unit[TX]) handle(it *item, eventID string, attempt int) (r run) {
+	if lost := u.p.attend(u.ctx, func(a *attendant) {
+		r = u.p.call(a, withResults(u.ctx, u.runs[eventID]), u.tx.Handle(), 0, it.event, attempt)
+	}); lost != nil {
+		return lost.run
+	}
+	return r
 }
 
 // unusable deals with a handler that kept an error of the transaction to itself.
