@@ -28,6 +28,9 @@ func newBacklog() *backlog {
 func (b *backlog) put(next cdc.Batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.err != nil {
+		return
+	}
 	if last := len(b.batches) - 1; last >= 0 && joins(b.batches[last], next) {
 		b.batches[last] = join(b.batches[last], next)
 	} else {
@@ -71,8 +74,9 @@ func (b *backlog) end(err error) {
 	signal(b.filled)
 }
 
-// drop forgets what was not taken.
-func (b *backlog) drop() {
+// close ends the backlog, and forgets what was not taken.
+func (b *backlog) close() {
+	b.end(errClosed)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.batches = nil

@@ -52,3 +52,13 @@ func TestBacklogIsLeftWithTheContext(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
+
+func TestClosedBacklogTellsNothing(t *testing.T) {
+	b := newBacklog()
+	b.put(cdc.Batch{Position: "0/1"})
+	b.close()
+	b.put(cdc.Batch{Position: "0/2"}) // the reader had it in hand
+	if got, err := b.take(t.Context()); !errors.Is(err, errClosed) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

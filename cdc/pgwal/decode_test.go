@@ -120,3 +120,19 @@ func FuzzDecoder(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkDecode(b *testing.B) {
+	d := newDecoder("public", "outbox_event", "p", func(cdc.Batch) {})
+	for _, m := range []wire{begin(), outboxes(1, "id")} {
+		if err := d.decode(m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	row := insert(1, 1).value("123456789")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := d.decode(row); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -23,6 +23,7 @@ const (
 	codeWrongPassword   = "28P01"
 	codeLimit           = "53400" // of slots
 	codeTooManySenders  = "53300"
+	codeProtocol        = "08P01" // of poolers, for a parameter that they do not know
 	codeReadOnly        = "25006"
 	classOfIntervention = "57"
 	classOfConnections  = "08"
@@ -33,6 +34,7 @@ const (
 const (
 	hintReplication = "give the account the attribute REPLICATION (on managed servers the role that stands for it), and let pg_hba.conf admit it to the database"
 	hintSlots       = "raise max_replication_slots, or drop slots that nobody uses (see pg_replication_slots)"
+	hintDirect      = "name the server itself in cdc.dsn: a pooler does not pass replication through"
 	hintSenders     = "raise max_wal_senders or max_connections"
 )
 

@@ -148,6 +148,8 @@ func (s *Source) classifyStart(op string, err error) error {
 		return cdc.Lost(cdc.WALRemoved, text, new(slot).hintOfLoss())
 	case codeNoRight:
 		return cdc.Refused(cdc.Misconfigured, text, hintReplication)
+	case codeProtocol:
+		return cdc.Refused(cdc.Misconfigured, text, hintDirect)
 	}
 	return classify(op+" of slot "+s.config.Slot, err)
 }

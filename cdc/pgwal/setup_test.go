@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybillhq/waybill/cdc"
 	"github.com/waybillhq/waybill/cdc/pgwal"
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // A new slot waits for whatever is open. Open says for what, and the next one
@@ -59,6 +60,14 @@ func TestOpenNamesAPreparedTransaction(t *testing.T) {
 		if _, err := tryOpen(t, s, ""); cdc.StateOf(err) != cdc.Blocked || !strings.Contains(err.Error(), "prepared transaction "+o.slot) {
 			t.Errorf("got %v", err)
 		}
+		// Who gives up leaves nothing half made.
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		waitFor(t, "the slot to be gone", func() (gone bool) {
+			err := o.database.pool.QueryRow(t.Context(), "SELECT NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)", o.slot).Scan(&gone)
+			return err == nil && gone
+		})
 	})
 }
 
@@ -266,6 +275,27 @@ func TestNoPasswordInErrors(t *testing.T) {
 	}
 	defer s.Close()
 	if err := s.Setup(t.Context()); cdc.StateOf(err) != cdc.Unreachable || strings.Contains(fmt.Sprintf("%v %+v", err, err), secret) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A pooler that passes no replication is named as what is in the way.
+func TestPoolerIsNamed(t *testing.T) {
+	door, err := url.Parse(testenv.PgBouncer1(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := servers[0]
+	o := newOutbox(t, server.shared.open(t, server.dsn(t)), "outbox_event")
+	u, err := url.Parse(o.database.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = door.Host
+	o.dsn = u.String() + "&default_query_exec_mode=exec"
+	s := o.source(t, func(c *pgwal.Config) { c.Schema = o.schema })
+	var refused *cdc.Error
+	if _, err := tryOpen(t, s, ""); !errors.As(err, &refused) || refused.State != cdc.Misconfigured || !strings.Contains(refused.Hint, "pooler") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -116,6 +116,8 @@ const plugin = "pgoutput"
 
 const createSlotSQL = `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`
 
+const noticeDeathSQL = `SET client_connection_check_interval = '5s'`
+
 const createFailoverSlotSQL = `SELECT pg_create_logical_replication_slot($1, 'pgoutput', failover => true)`
 
 // making is a slot that is being made. That takes until every transaction has
@@ -170,6 +172,9 @@ func (s *Source) begin(ctx context.Context) (*making, error) {
 		return nil, classify("create the slot", err)
 	}
 	m := &making{done: make(chan struct{}), pid: conn.Conn().PgConn().PID()}
+	// A process that died while it waited would keep the half-made slot. Where the
+	// server cannot look after its clients, that is how it is.
+	_, _ = conn.Exec(ctx, noticeDeathSQL)
 	text := s.sql(createSlotSQL)
 	if s.config.Failover {
 		text = s.sql(createFailoverSlotSQL)

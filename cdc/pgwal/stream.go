@@ -66,8 +66,7 @@ func (st *stream) Ack(p cdc.Position) {
 func (st *stream) Close(ctx context.Context) error {
 	st.once.Do(func() {
 		close(st.closing)
-		st.backlog.drop()
-		st.backlog.end(errClosed)
+		st.backlog.close()
 		st.reader.wake()
 	})
 	select {
