@@ -34,6 +34,13 @@
 //
 // [Judge] is the whole decision, a function without side effects.
 //
+// # Repairs
+//
+// [Engine.Rebuild] brings the read model to what the log makes of it. The write
+// side is mended by a [Repairer], whose plans are looked at before they are
+// applied: what was never written is made of the row, and where row and event
+// contradict each other a person decides.
+//
 // # Values
 //
 // NULL, the empty text and the text NULL are three values. Numbers are equal by

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,14 +86,12 @@ func (r *Repairer) Apply(ctx context.Context, request ApplyRequest) (*Applied, e
 	}
 	request.By = strings.TrimSpace(request.By)
 	settings := r.engine.check.Repair
-	switch n := 0; {
+	switch {
 	case err != nil:
 	case request.By == "":
 		err = errors.New("who applies is kept with the plan")
-	case p.ApprovedBy == "" && !request.DryRun:
-		if n = p.Changes(); n > *settings.ApproveAbove {
-			err = fmt.Errorf("%w: it makes %d changes, more than %d", ErrNotApproved, n, *settings.ApproveAbove)
-		}
+	case p.ApprovedBy == "" && !request.DryRun && p.Changes() > *settings.ApproveAbove:
+		err = fmt.Errorf("%w: it makes %d changes, more than %d", ErrNotApproved, p.Changes(), *settings.ApproveAbove)
 	}
 	if err != nil {
 		return nil, r.ledger.failed("apply plan", request.ID, err)
@@ -421,7 +420,7 @@ func (w *worker) refused(a *Action, err error) error {
 }
 
 func isBroken(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)
 }
 
 // rowText is a row for the audit.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,12 +88,11 @@ func (r *Repairer) chosen(ctx context.Context, request *PlanRequest) (chosen []F
 		return chosen, nil
 	}
 	open, err := r.ledger.ListFindings(ctx, FindingFilter{Check: name, States: []FindingState{FindingOpen}})
-	for i := len(open) - 1; i >= 0 && len(chosen) < request.Limit; i-- {
-		if open[i].Side == WriteSide {
-			chosen = append(chosen, open[i])
-		}
-	}
-	return chosen, err
+	open = slices.DeleteFunc(open, func(f FindingRecord) bool { return f.Side != WriteSide })
+	slices.SortFunc(open, func(a, b FindingRecord) int {
+		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), strings.Compare(a.StoredKey, b.StoredKey))
+	})
+	return open[:min(len(open), request.Limit)], err
 }
 
 // planner makes one plan.
