@@ -16,7 +16,9 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 		s.meta.Version = store.SchemaVersion
 		if !options.SkipOutbox {
 			s.meta.Outbox = true
-			s.meta.Trigger = !options.NoTrigger
+			if !s.sending.External {
+				s.meta.Trigger = !options.NoTrigger
+			}
 			if options.Head && !s.meta.Head {
 				s.meta.Head = true
 				for _, row := range s.outbox.events {

@@ -37,6 +37,7 @@ type Store struct {
 	closed  bool
 	meta    store.Meta
 	made    bool
+	sending store.Delivery
 	outbox  outboxTables
 	inbox   inboxTables
 	data    map[dataKey]string
@@ -48,6 +49,7 @@ type Store struct {
 var (
 	_ store.Outbox        = (*Store)(nil)
 	_ store.HeadReader    = (*Store)(nil)
+	_ store.External      = (*Store)(nil)
 	_ store.Appender[*Tx] = (*Store)(nil)
 	_ store.Consumer[*Tx] = (*Store)(nil)
 	_ store.InboxTx[*Tx]  = inboxTx{}
@@ -96,7 +98,8 @@ func ReadOnly(op string) error {
 	switch op {
 	case "begin", "walk", "load", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "counts", "find",
 		"orphans", "audit", "existing", "begin inbox", "keys held", "held of key", "releasable keys", "next retry", "list held",
-		"count held", "find consumed", "groups", "list readers", "read meta", "get", "effects of", "list effects", "unsent dead", "horizon":
+		"count held", "find consumed", "groups", "list readers", "read meta", "get", "effects of", "list effects", "unsent dead", "horizon",
+		"delivery", "unconfirmed", "event topics":
 		return nil
 	}
 	return ErrReadOnly

@@ -16,7 +16,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-//go:embed migrations/*.sql trigger/*.sql head/*.sql
+//go:embed migrations/*.sql trigger/*.sql head/*.sql external/*.sql
 var scripts embed.FS
 
 // Keys of the meta table.
@@ -70,6 +70,12 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 }
 
 func (s *Store) migrateLocked(ctx context.Context, options store.MigrateOptions) error {
+	return s.underLock(ctx, func(conn *sql.Conn) error { return s.migrate(ctx, conn, options) })
+}
+
+// underLock keeps others out who change these tables by the same lock, and has
+// the connection give up early on the locks of tables.
+func (s *Store) underLock(ctx context.Context, do func(conn *sql.Conn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -96,7 +102,7 @@ func (s *Store) migrateLocked(ctx context.Context, options store.MigrateOptions)
 	if _, err := conn.ExecContext(ctx, lockTimeoutSQL); err != nil {
 		return err
 	}
-	return s.migrate(ctx, conn, options)
+	return do(conn)
 }
 
 // lockName is one for each set of tables; the server has these locks in common
@@ -114,20 +120,7 @@ func (s *Store) lockName(ctx context.Context, conn *sql.Conn) (string, error) {
 }
 
 func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.MigrateOptions) error {
-	run := func(statement string) error {
-		for attempt := 0; ; attempt++ {
-			_, err := conn.ExecContext(ctx, statement)
-			if codeOf(err) == codeColumnExists {
-				return nil // added by a migration that did not come to its end
-			}
-			if code := codeOf(err); err == nil || attempt == migrateAttempts || code != codeLockTimeout && code != codeDeadlock {
-				return err
-			}
-			if err := pause(ctx, migrateBase, attempt); err != nil {
-				return err
-			}
-		}
-	}
+	run := func(statement string) error { return patiently(ctx, conn, statement) }
 	if s.names.Schema != "" {
 		// Asked first, because IF NOT EXISTS alone wants the right to create one.
 		var one int
@@ -155,6 +148,22 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.Migra
 		return s.fillHeads(ctx)
 	}
 	return nil
+}
+
+// patiently runs a statement again while others use the table.
+func patiently(ctx context.Context, conn *sql.Conn, statement string) error {
+	for attempt := 0; ; attempt++ {
+		_, err := conn.ExecContext(ctx, statement)
+		if codeOf(err) == codeColumnExists {
+			return nil // added by a migration that did not come to its end
+		}
+		if code := codeOf(err); err == nil || attempt == migrateAttempts || code != codeLockTimeout && code != codeDeadlock {
+			return err
+		}
+		if err := pause(ctx, migrateBase, attempt); err != nil {
+			return err
+		}
+	}
 }
 
 // MigrateSQL returns the statements that Migrate runs on an empty database.
@@ -211,6 +220,8 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {
+		case done[metaDelivery] != "":
+			// The triggers are as the switch of the delivery has left them.
 		case options.NoTrigger:
 			if done[metaTrigger] != "" {
 				addScript("trigger/remove.sql")

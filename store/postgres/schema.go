@@ -15,7 +15,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-//go:embed migrations/*.sql trigger/*.sql head/*.sql
+//go:embed migrations/*.sql trigger/*.sql head/*.sql external/*.sql
 var scripts embed.FS
 
 // Keys of the meta table.
@@ -87,12 +87,7 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 // migrate reports whether it has made the table of heads.
 func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (headsMade bool, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// The wait for the other migration is bounded by ctx alone.
-		const lockSQL = `SELECT pg_advisory_xact_lock(hashtextextended('waybill migration ' || $1, 0))`
-		if _, err := tx.Exec(ctx, lockSQL, s.names.expand("{meta}")); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+		if err := s.lockMigration(ctx, tx); err != nil {
 			return err
 		}
 		done, err := s.readMetaRows(ctx, tx)
@@ -167,6 +162,8 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {
+		case done[metaDelivery] != "":
+			// The triggers are as the switch of the delivery has left them.
 		case options.NoTrigger:
 			if done != nil { // nothing to remove from an empty database
 				add(script("trigger/remove.sql"))

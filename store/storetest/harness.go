@@ -95,6 +95,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"lease", leaseCases[TX]()},
 				{"inspect", inspectCases[TX]()},
 				{"operate", operateCases[TX]()},
+				{"external", externalCases[TX]()},
 				{"cleanup", cleanupCases[TX]()},
 				{"inbox", inboxCases[TX]()},
 				{"progress", progressCases[TX]()},
