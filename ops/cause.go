@@ -31,6 +31,7 @@ const (
 	CauseReadOnly         = "database-read-only" // it answers, and cannot be written
 	CauseNoTrigger        = "trigger-missing"    // nothing queues what plain SQL inserts
 	CauseNotQueued        = "not-queued"         // of one event: nothing will send it
+	CauseExternal         = "external-behind"    // the program that delivers instead of relays does not
 	CauseFailing          = "failing"            // of one event: attempts fail, or the one before it does
 	CauseClock            = "clock"              // of one event: it is from the future
 )

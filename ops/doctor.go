@@ -47,6 +47,7 @@ const (
 	CheckTrigger  = "trigger"
 	CheckHeads    = "heads"
 	CheckUnqueued = "unqueued events"
+	CheckDelivery = "delivery"
 	CheckOrphans  = "orphaned queue rows"
 	CheckLeases   = "leases"
 	CheckBroker   = "broker"
@@ -94,7 +95,7 @@ func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosi
 		d.config.Limit = 100
 	}
 	goOn, err := d.schema(ctx)
-	for _, examine := range []func(context.Context) error{d.write, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
+	for _, examine := range []func(context.Context) error{d.write, d.delivery, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
 		if err != nil || !goOn {
 			break
 		}
@@ -135,7 +136,9 @@ func (d *doctor) schema(ctx context.Context) (goOn bool, err error) {
 		return false, err
 	}
 	d.found(Examination{Check: CheckSchema, OK: true, Detail: fmt.Sprintf("version %d", meta.Version)})
-	d.trigger(meta)
+	if _, external := aboveCut(ctx, d.store); !external {
+		d.trigger(meta)
+	}
 	d.heads(meta)
 	return true, nil
 }
@@ -178,7 +181,7 @@ func (d *doctor) heads(meta store.Meta) {
 // unqueued looks for facts with neither queue row nor receipt: nothing will
 // ever send them.
 func (d *doctor) unqueued(ctx context.Context) error {
-	events, err := d.store.Find(ctx, store.Filter{Unqueued: true, Limit: d.config.Limit + 1})
+	events, err := d.store.Find(ctx, unqueuedFilter(ctx, d.store, d.config.Limit+1))
 	if err != nil {
 		return err
 	}
@@ -193,6 +196,15 @@ func (d *doctor) unqueued(ctx context.Context) error {
 	}
 	d.found(e)
 	return nil
+}
+
+// unqueuedFilter leaves out what another program is to send.
+func unqueuedFilter(ctx context.Context, st any, limit int) store.Filter {
+	filter := store.Filter{Unqueued: true, Limit: limit}
+	if cut, external := aboveCut(ctx, st); external {
+		filter.Newest, filter.After = true, cut+1
+	}
+	return filter
 }
 
 // orphans looks for queue rows whose event was deleted or truncated away.
@@ -269,7 +281,7 @@ func RequeueUnqueued(ctx context.Context, st interface {
 }, action store.Action,
 ) ([]store.Result, error) {
 	var results []store.Result
-	filter := store.Filter{Unqueued: true, Limit: page}
+	filter := unqueuedFilter(ctx, st, page)
 	for {
 		events, err := st.Find(ctx, filter)
 		if err != nil || len(events) == 0 {

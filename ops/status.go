@@ -50,6 +50,7 @@ type Status struct {
 	Relays    []RelayStatus    `json:"relays"`    // never nil
 	Consumers []ConsumerStatus `json:"consumers"` // never nil
 	Schema    SchemaStatus     `json:"schema"`
+	Delivery  DeliveryStatus   `json:"delivery"`
 }
 
 // QueueStatus counts unsettled events.
@@ -137,7 +138,13 @@ func ReadStatus(ctx context.Context, st StatusStore, config *StatusConfig) (Stat
 	if config.CheckWrite {
 		unwritable(ctx, st, &found)
 	}
-	if !meta.Trigger && !config.NoTrigger {
+	delivery, unconfirmed, err := readDelivery(ctx, st)
+	if err != nil {
+		return Status{}, err
+	}
+	status.Delivery = DeliveryStatus{Mode: delivery.Mode(), Cut: delivery.Cut, Unconfirmed: unconfirmed.Events, OldestUnconfirmedSeconds: seconds(unconfirmed.OldestAge)}
+	judgeDelivery(delivery, unconfirmed, orDefault(config.MaxPendingAge, time.Minute), &found)
+	if !meta.Trigger && !config.NoTrigger && !delivery.External {
 		found.add(Yellow, CauseNoTrigger, "waybill migrate; then waybill doctor, which finds what was missed", "the queue trigger is missing: an event inserted by plain SQL is never sent")
 	}
 	status.judge(&found, counts, config.MaxPendingAge)

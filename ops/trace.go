@@ -77,6 +77,7 @@ const NotSeen = "NOT_SEEN"
 // that nobody knows is [ErrNoEvent]; a key without events is an empty result.
 func Trace(ctx context.Context, outbox store.Inspector, inboxes []Inbox, query TraceQuery) (TraceResult, error) {
 	t := tracer{outbox: outbox, inboxes: readInboxes(ctx, inboxes)}
+	t.cut, t.external = aboveCut(ctx, outbox)
 	if query.EventID != "" {
 		return t.event(ctx, outbox, query.EventID)
 	}
@@ -100,6 +101,14 @@ func Trace(ctx context.Context, outbox store.Inspector, inboxes []Inbox, query T
 type tracer struct {
 	outbox  store.Inspector
 	inboxes []groupsOf
+	// external: what is above the cut is another program's to send.
+	external bool
+	cut      int64
+}
+
+// elsewhere reports whether another program is to send an event.
+func (t *tracer) elsewhere(tracked *store.Tracked) bool {
+	return t.external && tracked != nil && tracked.ID > t.cut && !tracked.Archived
 }
 
 // groupsOf is an inbox with its groups, read once for all events.
@@ -141,7 +150,7 @@ func (t *tracer) event(ctx context.Context, outbox store.Inspector, id string) (
 }
 
 func (t *tracer) trace(ctx context.Context, tracked *store.Tracked, id string) EventTrace {
-	p := sheet{id: id, trace: EventTrace{EventID: id, Consumers: []ConsumerTrace{}}}
+	p := sheet{id: id, elsewhere: t.elsewhere(tracked), trace: EventTrace{EventID: id, Consumers: []ConsumerTrace{}}}
 	if tracked != nil {
 		p.identify(&tracked.Event)
 		p.producer(tracked)
@@ -155,7 +164,7 @@ func (t *tracer) trace(ctx context.Context, tracked *store.Tracked, id string) E
 		p.unknownConsumer("", "no inbox is configured")
 	}
 	p.unknown("", "read model?", "no check names the read model of this event")
-	p.trace.Verdict = verdict(tracked, p.trace.Consumers)
+	p.trace.Verdict = verdict(tracked, p.elsewhere, p.trace.Consumers)
 	p.trace.Next = t.next(ctx, tracked, p.trace.Consumers)
 	return p.trace
 }

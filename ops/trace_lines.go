@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybillhq/waybill"
@@ -12,8 +13,9 @@ import (
 
 // sheet writes one event's trace, line by line.
 type sheet struct {
-	id    string
-	trace EventTrace
+	id        string
+	elsewhere bool // another program is to send it
+	trace     EventTrace
 }
 
 func (p *sheet) known(group, question, format string, args ...any) {
@@ -61,6 +63,9 @@ func (p *sheet) producer(t *store.Tracked) {
 	case t.Row != nil:
 		p.known("", "captured?", "not yet: no relay has confirmed it")
 		p.unsettled(t.Row)
+	case p.elsewhere:
+		p.unknown("", "captured?", "another program reads it from the database's log")
+		p.unknown("", "published?", "it was not found in its topic yet")
 	default:
 		p.unknown("", "captured?", "it has no receipt")
 		p.unknown("", "published?", "it has neither queue row nor receipt")
@@ -75,6 +80,8 @@ func (p *sheet) outbox(t *store.Tracked) {
 		p.known("", "in the outbox?", "id %d, %s again in lane %d: sent once before and queued anew", t.ID, t.Status, r.Lane)
 	case r != nil:
 		p.known("", "in the outbox?", "id %d, %s in lane %d for %s", t.ID, t.Status, r.Lane, round(r.Age))
+	case t.Receipt == nil && p.elsewhere:
+		p.known("", "in the outbox?", "id %d, handed over to another program", t.ID)
 	case t.Receipt == nil:
 		p.known("", "in the outbox?", "id %d, but never queued: nothing will send it (doctor finds and requeues such events)", t.ID)
 	default:
@@ -279,13 +286,17 @@ func (p *sheet) calls(ctx context.Context, in groupsOf, group string) {
 
 // verdict says the whole in one sentence: the first obstacle on the way, or
 // who applied it.
-func verdict(t *store.Tracked, consumers []ConsumerTrace) string {
+func verdict(t *store.Tracked, elsewhere bool, consumers []ConsumerTrace) string {
 	if t != nil {
 		switch {
 		case t.Row != nil && t.Row.Status == store.StatusDead && !t.Row.Skip:
 			return "dead in the outbox: it needs a decision, retry or skip"
 		case t.Row != nil && t.Receipt == nil:
 			return "waiting in the outbox to be sent"
+		case t.Row == nil && t.Receipt == nil && elsewhere:
+			if !slices.ContainsFunc(consumers, func(c ConsumerTrace) bool { return c.State != NotSeen }) {
+				return "handed over to another program, and not found in its topic yet"
+			}
 		case t.Row == nil && t.Receipt == nil:
 			return "stuck: it was never queued"
 		case t.Receipt != nil && t.Receipt.Outcome == store.StatusSkipped:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/waybillhq/waybill/store"
 )
@@ -23,6 +24,11 @@ func (t *tracer) next(ctx context.Context, tracked *store.Tracked, consumers []C
 		t.unsent(ctx, tracked, &found)
 		if tracked.Receipt == nil {
 			return found.all // no consumer can have it yet
+		}
+	case tracked.Receipt == nil && t.elsewhere(tracked):
+		d, unconfirmed, err := readDelivery(ctx, t.outbox)
+		if err == nil {
+			judgeDelivery(d, unconfirmed, time.Minute, &found)
 		}
 	case tracked.Receipt == nil && !tracked.Archived:
 		found.add(Red, CauseNotQueued, "waybill doctor --requeue --reason TEXT", "it was never queued: no queue row and no receipt")
