@@ -3,7 +3,7 @@
 //   - [Schema] creates and checks the tables;
 //   - [Appender] adds events inside the caller's transaction, and
 //     [CommitAppender], where there is one, commits it too;
-//   - [Queue], [Leases] serve the relay;
+//   - [Queue], [Leases] and [Positions] serve the relay;
 //   - [Inspector], [Operator], [Cleaner], [Forgetter] serve people and schedules;
 //   - [Inbox], [HeldReader] and [Readers] serve consumers.
 //

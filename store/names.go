@@ -22,6 +22,7 @@ type Names struct {
 	Effect   string // effect_call
 	Horizon  string // consumer_horizon
 	Head     string // outbox_head
+	Position string // cdc_position
 }
 
 // WithDefaults returns the names with the empty ones filled in.
@@ -48,6 +49,7 @@ func (n Names) WithDefaults() Names {
 		{&n.Effect, "effect_call"},
 		{&n.Horizon, "consumer_horizon"},
 		{&n.Head, "outbox_head"},
+		{&n.Position, "cdc_position"},
 	} {
 		if *f.field == "" {
 			*f.field = f.name

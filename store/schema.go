@@ -6,7 +6,7 @@ import (
 )
 
 // SchemaVersion is the version of the tables that this code reads and writes.
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 // Lanes is the number of lanes. It is fixed: a row's lane is stored with it.
 const Lanes = 64

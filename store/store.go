@@ -5,6 +5,7 @@ type Outbox interface {
 	Schema
 	Queue
 	Leases
+	Positions
 	Inspector
 	Operator
 	Cleaner

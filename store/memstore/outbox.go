@@ -53,6 +53,8 @@ type outboxTables struct {
 	audit    []store.AuditEntry
 	leases   [store.Lanes]leaseRow
 	relays   map[string]relayRow
+	places   map[string]store.Position // of logs, by source
+	mode     string
 
 	hot    [store.Lanes]*index             // PENDING and not parked
 	retry  [store.Lanes]map[int64]struct{} // retryAt is set
@@ -62,6 +64,7 @@ type outboxTables struct {
 
 func (o *outboxTables) init() {
 	o.events = make(map[int64]eventRow)
+	o.places = make(map[string]store.Position)
 	o.ids = newIndex()
 	o.byID = make(map[string]int64)
 	o.queue = make(map[int64]queueRow)

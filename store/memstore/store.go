@@ -19,6 +19,9 @@ type Config struct {
 	NoTrigger bool
 	// Head makes New keep heads, and Append write them itself, with NoTrigger.
 	Head bool
+	// Log is told of each commit that inserted events: their ids, in order. It is
+	// called before anybody can see them, and must not call the store.
+	Log func(ids []int64)
 	// Empty makes New leave out the tables: Migrate makes them.
 	Empty bool
 }
@@ -96,7 +99,7 @@ func (s *Store) SetLostAnswer(lose func(op string) error) {
 // ReadOnly is a function for [Store.SetError] that fails all operations that write.
 func ReadOnly(op string) error {
 	switch op {
-	case "begin", "walk", "load", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "counts", "find",
+	case "begin", "walk", "load", "fetch key", "fetch due", "held keys", "frontier", "list leases", "list relays", "list positions", "read mode", "counts", "find",
 		"orphans", "audit", "existing", "begin inbox", "keys held", "held of key", "releasable keys", "next retry", "list held",
 		"count held", "find consumed", "groups", "list readers", "read meta", "get", "effects of", "list effects", "unsent dead", "horizon",
 		"delivery", "unconfirmed", "event topics":

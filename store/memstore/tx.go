@@ -170,12 +170,17 @@ func (tx *Tx) callLocked(ctx context.Context, op, key string, row lockKey, run f
 }
 
 func (s *Store) applyWrites(w *writes) {
+	var ids []int64
 	// In order of id, so that the indexes grow at their end.
 	for _, row := range slices.SortedFunc(maps.Values(w.events), func(a, b eventRow) int { return int(a.id - b.id) }) {
+		ids = append(ids, row.id)
 		s.outbox.insert(row)
 		if s.meta.Head && row.headed {
 			s.outbox.setHead(row)
 		}
+	}
+	if s.config.Log != nil && len(ids) > 0 {
+		s.config.Log(ids)
 	}
 	for key, row := range w.consumed {
 		if row == nil {

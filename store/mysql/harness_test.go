@@ -167,7 +167,8 @@ func empty(ctx context.Context, dsn string) error {
 		case "outbox_lease":
 			statements = append(statements, "UPDATE outbox_lease SET owner = '', fence = 0, expires_at = '1970-01-01'")
 		case "waybill_meta":
-			statements = append(statements, fmt.Sprintf("UPDATE waybill_meta SET `value` = '%d' WHERE `key` = 'schema_version'", store.SchemaVersion))
+			statements = append(statements, fmt.Sprintf("UPDATE waybill_meta SET `value` = '%d' WHERE `key` = 'schema_version'", store.SchemaVersion),
+				"DELETE FROM waybill_meta WHERE `key` = 'mode'")
 		default:
 			statements = append(statements, "DELETE FROM "+table("", name))
 		}

@@ -100,6 +100,7 @@ func newNames(n store.Names, d dialect) (*names, error) {
 		{"effect", n.Effect},
 		{"horizon", n.Horizon},
 		{"head", n.Head},
+		{"position", n.Position},
 	} {
 		if err := checkName(table.name); err != nil {
 			return nil, err

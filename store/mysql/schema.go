@@ -201,8 +201,8 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 		key   string
 		files [store.SchemaVersion]string // by version; empty where it changes nothing of this side
 	}{
-		{options.SkipOutbox, metaOutbox, [...]string{"create_outbox", ""}},
-		{options.SkipInbox, metaInbox, [...]string{"create_inbox", "add_effects"}},
+		{options.SkipOutbox, metaOutbox, [...]string{"create_outbox", "", "create_position"}},
+		{options.SkipInbox, metaInbox, [...]string{"create_inbox", "add_effects", ""}},
 	} {
 		have, _ := strconv.Atoi(done[side.key])
 		if side.skip && have == 0 {

@@ -135,7 +135,7 @@ DELETE FROM outbox_event; DELETE FROM outbox_pending; DELETE FROM outbox_receipt
 DELETE FROM waybill_audit; DELETE FROM outbox_relay; UPDATE outbox_lease SET owner = '', fence = 0, expires_at = 'epoch';
 DELETE FROM consumed_event; DELETE FROM consumer_key; DELETE FROM consumer_progress; DELETE FROM held_event;
 DELETE FROM consumer_reader; DELETE FROM consumer_member; UPDATE waybill_meta SET value = '%d' WHERE key = 'schema_version';
-DELETE FROM effect_call; DELETE FROM consumer_horizon`, store.SchemaVersion)
+DELETE FROM effect_call; DELETE FROM consumer_horizon; DELETE FROM cdc_position; DELETE FROM waybill_meta WHERE key = 'mode'`, store.SchemaVersion)
 
 // usedSchema returns the DSN of a schema whose tables, if there are any, are
 // empty: they are made once and used by one test after the other.

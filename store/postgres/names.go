@@ -57,6 +57,7 @@ func newNames(n store.Names) (*names, error) {
 		{"effect", n.Effect},
 		{"horizon", n.Horizon},
 		{"head", n.Head},
+		{"position", n.Position},
 	}
 	if err := checkName(n.Schema); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ func newLexicon(names store.Names) lexicon {
 		"{effect}", quote(names.Effect),
 		"{horizon}", quote(names.Horizon),
 		"{head}", quote(names.Head),
+		"{position}", quote(names.Position),
 	}
 	// Indexes and triggers share one name space with the tables, so theirs
 	// follow from their table's.

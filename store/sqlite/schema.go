@@ -39,6 +39,9 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 		if !options.SkipOutbox {
 			steps = append(steps, "001_create_outbox")
 		}
+		if !options.SkipOutbox || found.Outbox {
+			steps = append(steps, "003_create_position")
+		}
 		if !options.SkipInbox || found.Inbox {
 			steps = append(steps, "001_create_inbox")
 			if !found.effects {
@@ -90,6 +93,7 @@ func (s *Store) MigrateSQL(options store.MigrateOptions) string {
 	script.WriteString(s.migration("000_create_meta"))
 	if !options.SkipOutbox {
 		script.WriteString("\n" + s.migration("001_create_outbox"))
+		script.WriteString("\n" + s.migration("003_create_position"))
 		if !options.NoTrigger {
 			script.WriteString("\n" + s.migration("001_create_trigger"))
 		}

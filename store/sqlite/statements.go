@@ -56,6 +56,13 @@ var catalogue = []Statement{
 	{"list leases", listLeasesSQL},
 	{"list relays", listRelaysSQL},
 
+	{"list positions", listPositionsSQL},
+	{"save position", savePositionSQL},
+	{"save position: none", deletePositionSQL},
+	{"read mode", readModeSQL},
+	{"set mode", setModeSQL},
+	{"set mode: none", deleteModeSQL},
+
 	{"counts", countsSQL},
 	{"orphans", orphansSQL},
 

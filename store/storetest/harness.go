@@ -93,6 +93,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 				{"queue", queueCases[TX]()},
 				{"apply", applyCases[TX]()},
 				{"lease", leaseCases[TX]()},
+				{"position", positionCases[TX]()},
 				{"inspect", inspectCases[TX]()},
 				{"operate", operateCases[TX]()},
 				{"external", externalCases[TX]()},

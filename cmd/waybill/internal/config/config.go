@@ -66,6 +66,7 @@ type Names struct {
 	Horizon  string `yaml:"horizon"`
 	Head     string `yaml:"head"`
 }
+	Position string `yaml:"position"`
 
 // Broker says where events go.
 type Broker struct {
