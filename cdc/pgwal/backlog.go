@@ -7,13 +7,14 @@ import (
 	"github.com/waybillhq/waybill/cdc"
 )
 
-// maxBacklog bounds the batches that were read and not taken, in batches of up
-// to cdc.MaxIDs ids. Beyond it the log is not read; feedback is sent all the same.
-const maxBacklog = 16
+// backlogRoom bounds what was read and not taken, in batches of up to cdc.MaxIDs
+// ids. Beyond it the log is not read; feedback is sent all the same. Tests lower it.
+var backlogRoom = 16
 
 // backlog is what was read from the log and not taken by Next. Small transactions
 // are put together while nobody takes them.
 type backlog struct {
+	room    int // batches
 	mu      sync.Mutex
 	batches []cdc.Batch
 	err     error         // why no more will come
@@ -22,7 +23,7 @@ type backlog struct {
 }
 
 func newBacklog() *backlog {
-	return &backlog{filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1)}
+	return &backlog{room: backlogRoom, filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1)}
 }
 
 func (b *backlog) put(next cdc.Batch) {
@@ -60,7 +61,7 @@ func join(before, next cdc.Batch) cdc.Batch {
 func (b *backlog) full() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.batches) >= maxBacklog
+	return len(b.batches) >= b.room
 }
 
 // end says that no more will come. What was put before is taken first; the first

@@ -90,10 +90,11 @@ func (o *outbox) replies(t testing.TB, n int) func() bool {
 // connection, with a full backlog too, and then gets everything.
 func TestSlowCallerKeepsItsConnection(t *testing.T) {
 	onServers(t, func(t *testing.T, o *outbox) {
+		defer pgwal.LowerRoom(1)()
 		s := o.source(t, func(c *pgwal.Config) { c.SenderTimeout = time.Second })
 		r := open(t, s, "")
 		r.toMark(t, s, "begin")
-		for name, n := range map[string]int{"little": 10, "more than there is room for": 24 * cdc.MaxIDs} {
+		for name, n := range map[string]int{"little": 10, "more than there is room for": 4 * cdc.MaxIDs} {
 			r.ids = nil
 			want := o.insert(t, n)
 			if err := s.Mark(t.Context(), name); err != nil {
