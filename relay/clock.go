@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -17,4 +18,14 @@ func backoff(low, high time.Duration, n int) time.Duration {
 		d = low << n
 	}
 	return time.Duration(rand.Int64N(int64(d))) + 1
+}
+
+// sleep waits, or returns early when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/cdc"
+	"github.com/waybillhq/waybill/store"
 )
 
 // OnDead says what becomes of a key whose event is DEAD.
@@ -59,6 +61,17 @@ type Config struct {
 	// MaxRows and MaxBytes bound what is known at once, in rows and in bytes of
 	// data. Defaults 10,000 and 64 MiB.
 	MaxRows, MaxBytes int
+	// Source is the database's own log, which tells of commits without being asked.
+	// nil: the relay polls.
+	Source cdc.Source
+	// Mode is what the relay does where no mode was set for all of them with
+	// [store.Positions]: store.ModePoll, the default, or store.ModeCDC, which needs
+	// a Source.
+	Mode string
+	// Heartbeat is the pace at which the log is marked, to see how far behind it
+	// is, and the position in it saved. A log that shows nothing for that long is
+	// not relied on. Default 5 s.
+	Heartbeat time.Duration
 	// Forget deletes events on confirmation, instead of writing a receipt.
 	Forget bool
 	// Default holds for topics that Topics does not name.
@@ -93,6 +106,7 @@ func (c *Config) withDefaults() (Config, error) {
 		{&out.PollBusy, "PollBusy", 2 * time.Millisecond},
 		{&out.PollIdle, "PollIdle", 50 * time.Millisecond},
 		{&out.SweepEvery, "SweepEvery", time.Minute},
+		{&out.Heartbeat, "Heartbeat", 5 * time.Second},
 		{&out.BackoffMin, "BackoffMin", 200 * time.Millisecond},
 		{&out.BackoffMax, "BackoffMax", 5 * time.Minute},
 	} {
@@ -133,6 +147,17 @@ func (c *Config) withDefaults() (Config, error) {
 	}
 	if out.BackoffMin > out.BackoffMax {
 		return out, configError("BackoffMin %v is longer than BackoffMax %v", out.BackoffMin, out.BackoffMax)
+	}
+	switch out.Mode {
+	case "":
+		out.Mode = store.ModePoll
+	case store.ModePoll:
+	case store.ModeCDC:
+		if out.Source == nil {
+			return out, configError("Mode %s needs a Source", out.Mode)
+		}
+	default:
+		return out, configError("Mode %q: %w", out.Mode, store.ErrUnknownMode)
 	}
 	var err error
 	if out.Default, err = out.Default.withDefaults("default"); err != nil {

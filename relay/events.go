@@ -26,6 +26,8 @@ type Events struct {
 	StaleWrite func(StaleWriteInfo)
 	// OutOfOrder follows an event whose version is lower than one sent before it.
 	OutOfOrder func(PublishedInfo)
+	// Feed follows each change of what the database's log is good for.
+	Feed func(FeedInfo)
 	// Stats comes with each renewal, about every 3 s.
 	Stats func(Stats)
 }
@@ -140,4 +142,6 @@ type Stats struct {
 	HeldKeys  int `json:"held_keys"` // in backoff or behind a DEAD event
 	Draining  int `json:"draining"`  // keys that are read one by one
 	Unsettled int `json:"unsettled"` // answered, not yet written
+	// Feed is nil where the relay can only poll.
+	Feed *FeedStatus `json:"feed,omitempty"`
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/waybillhq/waybill/store"
 )
 
 // State is the relay's health in one word.
@@ -18,7 +20,7 @@ const (
 
 // Reason is why the state is not green.
 type Reason struct {
-	Name  string    `json:"name"` // "database", "broker", "topic", "lanes", ...
+	Name  string    `json:"name"` // "database", "broker", "topic", "lanes", "cdc", ...
 	Text  string    `json:"text"`
 	Since time.Time `json:"since,omitzero"` // by this process's clock
 }
@@ -70,8 +72,11 @@ func (s *scheduler) judge() Health {
 	if s.brokerPause.active {
 		add(Red, Reason{Name: "broker", Text: s.brokerPause.err.Error(), Since: s.brokerPause.since})
 	}
-	if len(s.lanes) == 0 {
+	if len(s.lanes) == 0 && s.mode() != store.ModeCDC {
 		add(Yellow, Reason{Name: "lanes", Text: "this relay holds no lane; others do"})
+	}
+	if reason, ok := s.feedReason(); ok {
+		add(Yellow, reason)
 	}
 	for _, p := range s.topicPauses {
 		add(Yellow, Reason{Name: "topic", Text: p.topic + ": " + p.err.Error(), Since: p.since})
@@ -83,7 +88,7 @@ func (s *scheduler) judge() Health {
 }
 
 func (s *scheduler) stats() Stats {
-	st := Stats{Lanes: len(s.lanes), Rows: len(s.known), InFlight: s.flying, Unsettled: s.changes.rows() + s.applying}
+	st := Stats{Lanes: len(s.lanes), Rows: len(s.known), InFlight: s.flying, Unsettled: s.changes.rows() + s.applying, Feed: s.feedStatus()}
 	for _, k := range s.keys {
 		switch k.state {
 		case held:

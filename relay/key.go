@@ -15,6 +15,7 @@ type row struct {
 	state rowState
 	place string    // where the broker stored it; empty when it did not say
 	read  time.Time // when it became known; Age counts from the insertion to here
+	told  bool      // by the database's log
 }
 
 type rowState uint8

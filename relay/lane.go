@@ -25,6 +25,8 @@ type lane struct {
 	inPass   bool
 	short    bool
 	frontier int64 // closed when the pass began; base when it ends
+	passAt   time.Time
+	wholeAt  time.Time // began the last pass from base that reached the queue's end
 }
 
 type laneState uint8
@@ -53,11 +55,20 @@ func (l *lane) cursor(closed int64, short bool) store.LaneCursor {
 	}
 	if !l.inPass {
 		l.inPass, l.pos, l.frontier, l.short = true, l.base, closed, short && l.seen > l.base
+		l.passAt = now()
 		if l.short {
 			l.pos = l.seen
 		}
 	}
 	return store.LaneCursor{Lane: l.Lane, After: l.pos}
+}
+
+// reachEnd ends a pass at the queue's end.
+func (l *lane) reachEnd() {
+	if !l.short {
+		l.wholeAt = l.passAt
+	}
+	l.endPass()
 }
 
 func (l *lane) endPass() {

@@ -14,13 +14,20 @@ type leaseState struct {
 	busy bool
 	next time.Time
 	live int // relays
+	// share is how many lanes are this relay's due.
+	share int
+	// others counts lanes of other relays, where this one should have all of them.
+	others int
 }
 
 type leaseResult struct {
 	released  []store.Lease
 	sentAt    time.Time // of the renewal
+	mode      string    // of all relays
 	held      []store.Lease
 	live      int
+	share     int
+	others    int
 	claimedAt time.Time
 	claimed   []store.Lease
 	err       error
@@ -35,7 +42,7 @@ const firstTries = 5
 func (s *scheduler) firstLease(ctx context.Context) error {
 	var result leaseResult
 	for range firstTries {
-		result = s.renew(ctx, s.heartbeat(), nil, store.Lanes)
+		result = s.renew(ctx, s.heartbeat(), nil, true)
 		if !errors.Is(result.err, context.DeadlineExceeded) || ctx.Err() != nil {
 			break
 		}
@@ -56,7 +63,7 @@ func (s *scheduler) heartbeat() store.Heartbeat {
 	if err != nil {
 		report = nil
 	}
-	beat := store.Heartbeat{Owner: s.relay.owner, Host: s.config.Host, Mode: "poll", TTL: s.config.LeaseTTL, Report: report}
+	beat := store.Heartbeat{Owner: s.relay.owner, Host: s.config.Host, Mode: s.mode(), TTL: s.config.LeaseTTL, Report: report}
 	for _, l := range s.lanes {
 		beat.Held = append(beat.Held, l.Lease)
 	}
@@ -82,21 +89,13 @@ func (s *scheduler) startLease(ctx context.Context) {
 	s.lease.busy = true
 	s.lease.next = at.Add(s.config.RenewEvery)
 	beat := s.heartbeat()
-	share := 0
-	if !s.stopping {
-		share = s.share(s.lease.live)
-	}
-	go func() { s.leaseDone <- s.renew(ctx, beat, release, share) }()
-}
-
-// share returns how many lanes are fair among that many relays.
-func (s *scheduler) share(relays int) int {
-	return (store.Lanes + max(relays, 1) - 1) / max(relays, 1)
+	claims := !s.stopping
+	go func() { s.leaseDone <- s.renew(ctx, beat, release, claims) }()
 }
 
 // renew asks the store; it runs beside the scheduler. The claim follows the
 // number of relays that the renewal finds.
-func (s *scheduler) renew(ctx context.Context, beat store.Heartbeat, release []store.Lease, want int) (result leaseResult) {
+func (s *scheduler) renew(ctx context.Context, beat store.Heartbeat, release []store.Lease, claims bool) (result leaseResult) {
 	result.released = release
 	ctx, cancel := context.WithTimeout(ctx, s.config.LeaseTTL)
 	defer cancel()
@@ -105,16 +104,56 @@ func (s *scheduler) renew(ctx context.Context, beat store.Heartbeat, release []s
 			return result
 		}
 	}
+	if result.mode, result.err = s.store.ReadMode(ctx); result.err != nil {
+		return result
+	}
+	beat.Mode = s.modeWhere(result.mode)
 	result.sentAt = now()
 	fault.Point("relay.renewing")
 	if result.held, result.live, result.err = s.store.Renew(ctx, beat); result.err != nil {
 		return result
 	}
-	if want = min(want, s.share(result.live)) - len(result.held); want > 0 {
+	if beat.Mode == store.ModeCDC {
+		if result.share, result.others, result.err = s.allOrNone(ctx, beat.Owner, len(result.held)); result.err != nil {
+			return result
+		}
+	} else {
+		result.share = (store.Lanes + max(result.live, 1) - 1) / max(result.live, 1)
+	}
+	if want := result.share - len(result.held); want > 0 && claims {
 		result.claimedAt = now()
 		result.claimed, result.err = s.store.Claim(ctx, beat.Owner, beat.TTL, want)
 	}
 	return result
+}
+
+// allOrNone returns the share of a relay that reads the log: one holds all lanes,
+// and the others none until it is gone. Whoever holds the lowest lane goes on.
+func (s *scheduler) allOrNone(ctx context.Context, owner string, held int) (share, others int, err error) {
+	if held == store.Lanes {
+		return store.Lanes, 0, nil
+	}
+	leases, err := s.store.ListLeases(ctx)
+	if err != nil {
+		return held, 0, err // neither more nor fewer
+	}
+	first := ""
+	for i := range leases {
+		l := &leases[i]
+		if l.Owner == "" || l.ExpiresIn <= 0 {
+			continue
+		}
+		if first == "" {
+			first = l.Owner
+		}
+		if l.Owner != owner {
+			others++
+		}
+	}
+	if first != "" && first != owner {
+		return 0, 0, nil
+	}
+	return store.Lanes, others, nil
 }
 
 func (s *scheduler) onLeased(result leaseResult) {
@@ -130,7 +169,8 @@ func (s *scheduler) onLeased(result leaseResult) {
 		return
 	}
 	s.databaseUp(true)
-	s.lease.live = result.live
+	s.lease.live, s.lease.share, s.lease.others = result.live, result.share, result.others
+	s.feed.set = result.mode
 	kept := make(map[store.Lease]bool, len(result.held))
 	for _, held := range result.held {
 		kept[held] = true
@@ -159,13 +199,17 @@ func (s *scheduler) onLeased(result leaseResult) {
 		s.databaseDown(result.err, true)
 	}
 	s.shareLanes()
+	if len(info.Lost)+len(info.Gained) > 0 {
+		s.endFeed() // under the leases that it had
+	}
+	s.feedOff()
 	s.leasesChanged(info)
 }
 
 // shareLanes begins to give up the lanes above this relay's share, and looks
 // again soon where it has fewer.
 func (s *scheduler) shareLanes() {
-	share := s.share(s.lease.live)
+	share := s.lease.share
 	over := len(s.lanes) - share
 	for _, l := range s.lanes {
 		if l.state == leaving {

@@ -123,9 +123,7 @@ func (s *scheduler) resumeTopic(p *topicPause) {
 	delete(s.topicPauses, p.hash)
 	s.log.Info("topic is sent to again", "topic", p.topic, "after", now().Sub(p.since))
 	s.resumed(PausedInfo{Scope: "topic", Topic: p.topic, For: now().Sub(p.since)})
-	for _, l := range s.lanes {
-		l.restart(s.epoch)
-	}
+	s.restartLanes("a topic is sent to again")
 	for _, k := range s.keys {
 		if k.thash != p.hash {
 			continue

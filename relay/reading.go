@@ -33,6 +33,7 @@ type readKind uint8
 const (
 	readWalk readKind = iota // finds hot rows
 	readLoad                 // goes on with those of a walk that are wanted
+	readTold                 // loads what the log told
 	readKey
 	readDue
 	readHeld
@@ -46,7 +47,8 @@ type readResult struct {
 	lanes    []store.LaneCursor // of readWalk, in order
 	short    bool               // passes that this readWalk began are short
 	walked   store.WalkResult
-	want     []int64 // of readLoad
+	want     []int64 // of readLoad and readTold
+	told     []int64 // of readTold, as the log told them
 	cutAt    int64   // what was walked over above this id is not looked at; 0 none
 	ids      []int   // of readDue and readHeld
 	limit    int     // of readDue
@@ -95,10 +97,14 @@ func (r *readState) next(s *scheduler) time.Time {
 	if len(r.keys) > 0 {
 		return time.Time{}
 	}
-	if r.hotAt.Before(r.dueAt) && !s.enough() {
-		return r.hotAt
+	at := r.dueAt
+	if told, wanted := s.nextTold(); wanted && told.Before(at) {
+		at = told
 	}
-	return r.dueAt
+	if r.hotAt.Before(at) && s.walks() && !s.enough() {
+		at = r.hotAt
+	}
+	return at
 }
 
 // room returns how many more rows may be known.
@@ -132,6 +138,7 @@ func (s *scheduler) startRead(ctx context.Context) {
 	}
 	s.epoch++
 	result := readResult{epoch: s.epoch, began: at}
+	told, walk := s.wantsTold(at), s.walks() && !at.Before(r.hotAt)
 	switch {
 	case r.load:
 		result.kind = readHeld
@@ -141,14 +148,18 @@ func (s *scheduler) startRead(ctx context.Context) {
 		result.ids = s.laneIDs(func(l *lane) bool { return l.state == active })
 		r.dueAt = at.Add(dueEvery)
 		r.dueLimit = max(r.dueLimit, s.config.FetchBatch)
-	case len(r.keys) > 0 && s.room() > 0 && (r.keyTurn || at.Before(r.hotAt)):
+	case len(r.keys) > 0 && s.room() > 0 && (r.keyTurn || !walk && !told):
 		r.keyTurn = false
 		result.kind = readKey
 		if result.key = s.nextKey(); result.key == nil {
 			return
 		}
-	case s.room() > 0 && !at.Before(r.hotAt) && !s.enough():
-		r.keyTurn = true
+	case told && (s.feed.turn || !walk):
+		r.keyTurn, s.feed.turn = true, false
+		s.loadTold(ctx, result)
+		return
+	case s.room() > 0 && walk && !s.enough():
+		r.keyTurn, s.feed.turn = true, true
 		result.kind = readWalk
 		result.short = at.Before(r.fullAt)
 		result.lanes = s.cursors(result.short)
@@ -207,6 +218,16 @@ func (s *scheduler) read(ctx context.Context, result *readResult, request readRe
 		}
 		result.walked, result.err = s.store.Walk(ctx, request.walk)
 	case readLoad:
+		result.found, result.err = s.store.Load(ctx, result.want, request.maxBytes)
+	case readTold:
+		if request.askFrontier {
+			f, err := s.store.Frontier(ctx)
+			if err != nil {
+				result.err = err
+				return
+			}
+			result.frontier = &f
+		}
 		result.found, result.err = s.store.Load(ctx, result.want, request.maxBytes)
 	case readKey:
 		result.found, result.err = s.store.FetchKey(ctx, request.key)
@@ -271,6 +292,9 @@ func (s *scheduler) onRead(ctx context.Context, result readResult) {
 			result.key.reading = false
 			s.wantRead(result.key)
 		}
+		if result.kind == readTold {
+			s.feed.told.unshift(result.told)
+		}
 		s.databaseDown(result.err, false)
 		return
 	}
@@ -280,6 +304,8 @@ func (s *scheduler) onRead(ctx context.Context, result readResult) {
 		s.onWalked(ctx, result)
 	case readLoad:
 		s.onLoaded(&result)
+	case readTold:
+		s.onTold(&result)
 	case readKey:
 		s.onKeyRead(result.key, result.found, result.began)
 	case readDue:
@@ -347,6 +373,7 @@ func (s *scheduler) onHeld(result *readResult) {
 // that nothing holds back.
 func (s *scheduler) sweep(at time.Time) {
 	s.reads.sweepAt = at.Add(s.config.SweepEvery)
+	s.feed.swept = at
 	s.epoch++
 	for _, l := range s.lanes {
 		if l.state == active {

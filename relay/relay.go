@@ -15,6 +15,7 @@ type Store interface {
 	store.Schema
 	store.Queue
 	store.Leases
+	store.Positions
 }
 
 // Relay moves events from one outbox to one broker. Make it with [New], then

@@ -46,6 +46,7 @@ type scheduler struct {
 	database    outage
 
 	reads    readState
+	feed     feed
 	horizon  horizon
 	epoch    uint64
 	lease    leaseState
@@ -55,10 +56,11 @@ type scheduler struct {
 	sendDone  chan sendResult
 	applyDone chan applyResult
 	leaseDone chan leaseResult
+	tailNews  chan tailNews
 }
 
 func newScheduler(r *Relay) *scheduler {
-	return &scheduler{
+	s := &scheduler{
 		relay: r, store: r.store, config: &r.config, log: r.config.Logger,
 		lanes: make(map[int]*lane), keys: make(map[int64]*key), known: make(map[int64]*row),
 		topicPauses: make(map[int64]*topicPause),
@@ -66,7 +68,13 @@ func newScheduler(r *Relay) *scheduler {
 		sendDone:    make(chan sendResult, r.config.Concurrency),
 		applyDone:   make(chan applyResult, 1),
 		leaseDone:   make(chan leaseResult, 1),
+		tailNews:    make(chan tailNews),
 	}
+	s.feed.recent.size = recentSize
+	if r.config.Source != nil {
+		s.feed.status.Source = r.config.Source.Name()
+	}
+	return s
 }
 
 // run is the relay's life: it returns when ctx has ended and all is drained.
@@ -101,6 +109,8 @@ func (s *scheduler) run(ctx context.Context) error {
 			s.onApplied(result)
 		case result := <-s.leaseDone:
 			s.onLeased(result)
+		case news := <-s.tailNews:
+			s.onTail(&news)
 		case <-timer.C:
 		}
 		s.dueTimers()
@@ -116,6 +126,7 @@ func (s *scheduler) run(ctx context.Context) error {
 // step starts whatever can be started.
 func (s *scheduler) step(ctx context.Context) {
 	s.startLease(ctx)
+	s.startFeed(ctx)
 	s.startApply(ctx)
 	s.startSends(ctx)
 	s.startRead(ctx)
@@ -124,11 +135,12 @@ func (s *scheduler) step(ctx context.Context) {
 // stop begins the drain: nothing more is read or sent.
 func (s *scheduler) stop() {
 	s.stopping = true
+	s.endFeed()
 	s.log.Info("relay stops", "in_flight", s.flying, "unsettled", s.changes.rows()+s.applying)
 }
 
 func (s *scheduler) drained() bool {
-	return s.sends == 0 && s.changes.empty() && s.applying == 0 && !s.proving && !s.reads.busy && !s.lease.busy
+	return s.sends == 0 && s.changes.empty() && s.applying == 0 && !s.proving && !s.reads.busy && !s.lease.busy && s.feed.tail == nil
 }
 
 // leave gives the lanes back.
@@ -146,7 +158,7 @@ func (s *scheduler) leave(ctx context.Context) error {
 func (s *scheduler) abandon(cancel context.CancelFunc) error {
 	left := s.flying + s.changes.rows() + s.applying
 	cancel()
-	for s.reads.busy || s.sends > 0 || s.applying > 0 || s.proving || s.lease.busy {
+	for s.reads.busy || s.sends > 0 || s.applying > 0 || s.proving || s.lease.busy || s.feed.tail != nil {
 		select {
 		case <-s.readDone:
 			s.reads.busy = false
@@ -156,6 +168,8 @@ func (s *scheduler) abandon(cancel context.CancelFunc) error {
 			s.applying, s.proving = 0, false
 		case <-s.leaseDone:
 			s.lease.busy = false
+		case news := <-s.tailNews:
+			s.onTail(&news)
 		}
 	}
 	return &waybill.Error{
@@ -202,6 +216,7 @@ func (s *scheduler) know(k *key, data *store.Row, read time.Time) *row {
 	s.bytes += len(data.Event.Data)
 	k.lane.rows++
 	k.lane.top = max(k.lane.top, data.ID)
+	s.feed.met(data.ID)
 	return r
 }
 

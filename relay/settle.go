@@ -117,12 +117,15 @@ func (s *scheduler) startApply(ctx context.Context) {
 	})
 	changes.Settled = make([]store.SettledChange, 0, len(set.settled))
 	for _, r := range set.settled {
-		outcome := store.StatusSent
+		outcome, via := store.StatusSent, store.ModePoll
 		if r.Skip {
 			outcome = store.StatusSkipped
 		}
+		if r.told {
+			via = store.ModeCDC
+		}
 		changes.Settled = append(changes.Settled, store.SettledChange{
-			Change: changeOf(r), Outcome: outcome, Via: "poll", PublishedTo: cmp.Or(r.place, r.Event.Topic),
+			Change: changeOf(r), Outcome: outcome, Via: via, PublishedTo: cmp.Or(r.place, r.Event.Topic),
 		})
 	}
 	for _, f := range set.failed {

@@ -93,11 +93,12 @@ func (s *scheduler) onLoaded(result *readResult) {
 	fresh += s.takePassed(passed, result.began)
 	for _, c := range result.lanes {
 		if l := s.lanes[c.Lane]; l != nil && l.epoch < result.epoch && !more[c.Lane] {
-			l.endPass()
+			l.reachEnd()
 		}
 	}
 	s.onFrontier(result.frontier)
 	s.paceWalk(result, fresh, len(more))
+	s.join()
 	if hook := s.config.Events.Fetched; hook != nil && fresh > 0 {
 		hook(FetchedInfo{Rows: fresh, Took: result.took})
 	}
@@ -141,9 +142,7 @@ func (s *scheduler) onFrontier(f *store.Frontier) {
 	// Where events are deleted on confirmation the greatest id falls all the
 	// time; ids that begin anew are then left to the sweep.
 	if !s.config.Forget && s.horizon.anew(*f) {
-		for _, l := range s.lanes {
-			l.restart(s.epoch)
-		}
+		s.restartLanes("ids begin anew")
 	}
 	s.horizon.add(*f)
 }

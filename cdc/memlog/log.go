@@ -20,6 +20,8 @@ type Log struct {
 	slots   map[string]*slot
 	grown   chan struct{} // closed when the log grows; nil while nobody waits
 	refusal error
+	garbles bool
+	frozen  bool
 	life    int // a reset begins another
 }
 
@@ -51,19 +53,41 @@ func (l *Log) Commit(ids ...int64) {
 // Truncate logs a TRUNCATE of the outbox.
 func (l *Log) Truncate() { l.add(entry{truncate: true}) }
 
-// Garble logs a transaction that inserted n rows whose ids cannot be read.
-func (l *Log) Garble(n int) { l.add(entry{undecodable: n}) }
+// Garble makes the ids of what is committed from now on unreadable, or readable
+// again.
+func (l *Log) Garble(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.garbles = on
+}
+
+// Freeze makes streams show nothing of what is logged, without an error, until it
+// is called with false.
+func (l *Log) Freeze(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = on
+	l.wake()
+}
 
 func (l *Log) add(e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.at = now()
+	if l.garbles && len(e.ids) > 0 {
+		e.ids, e.undecodable = nil, len(e.ids)
+	}
 	l.entries = append(l.entries, e)
+	l.wake()
+	l.trim()
+}
+
+// wake has waiting streams look again; the log is locked.
+func (l *Log) wake() {
 	if l.grown != nil {
 		close(l.grown)
 		l.grown = nil
 	}
-	l.trim()
 }
 
 // trim forgets what every slot acknowledged.

@@ -50,7 +50,7 @@ func (s *stream) read() (batch cdc.Batch, wait <-chan struct{}, err error) {
 	if s.err != nil {
 		return batch, nil, s.err
 	}
-	if s.next == l.end() {
+	if s.next == l.end() || l.frozen {
 		if l.grown == nil {
 			l.grown = make(chan struct{})
 		}

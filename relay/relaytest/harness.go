@@ -10,6 +10,8 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker/membroker"
+	"github.com/waybillhq/waybill/cdc"
+	"github.com/waybillhq/waybill/cdc/memlog"
 	"github.com/waybillhq/waybill/outbox"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
@@ -25,6 +27,8 @@ type Harness[TX any] struct {
 	// Bubble runs a test with fake time. nil means real time: the long waits of
 	// the suite are then shortened.
 	Bubble func(t *testing.T, test func(t *testing.T))
+	// Follows says that relays follow the Source of each database.
+	Follows bool
 	// Behind opens a real broker with empty [Topics]; the test closes it. nil means
 	// that the suite's own broker, in memory, is all there is.
 	Behind func(t *testing.T) Behind
@@ -38,6 +42,10 @@ type Database[TX any] struct {
 	Begin func(ctx context.Context) (TX, error)
 	// Commit and Rollback end it.
 	Commit, Rollback func(ctx context.Context, tx TX) error
+	// Source is the database's own log; nil where it is not read.
+	Source cdc.Source
+	// Log is what Source reads, where it is in memory and can be made to fail.
+	Log *memlog.Log
 }
 
 // Run runs the whole suite.
@@ -53,6 +61,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 		{"Holds", testHolds[TX]},
 		{"Leases", testLeases[TX]},
 		{"Stopping", testStopping[TX]},
+		{"Feed", testFeed[TX]},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			if h.Bubble == nil {
@@ -193,6 +202,7 @@ type running struct {
 	stale  int
 	lanes  int
 	behind int
+	states []cdc.State
 }
 
 // relay starts a relay; adjust, which may be nil, changes its config first.
@@ -219,7 +229,11 @@ func (e *env[TX]) relayOn(st relay.Store, adjust func(*relay.Config)) *running {
 			StaleWrite: func(i relay.StaleWriteInfo) { note(func() { run.stale += i.Rows }) },
 			Leases:     func(i relay.LeasesInfo) { note(func() { run.lanes = i.Owned }) },
 			OutOfOrder: func(relay.PublishedInfo) { note(func() { run.behind++ }) },
+			Feed:       func(i relay.FeedInfo) { note(func() { run.states = append(run.states, i.State) }) },
 		},
+	}
+	if e.h.Follows {
+		config.Source, config.Mode, config.Heartbeat = e.db.Source, store.ModeCDC, time.Second
 	}
 	if e.behind != nil {
 		config.PublishTimeout = 2 * time.Second // it has more to do within a call

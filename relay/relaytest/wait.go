@@ -173,6 +173,43 @@ type moody struct {
 	walked int // rows
 	slow   map[string]time.Duration
 	stuck  map[string]int
+	hidden *int64 // greater ids are not visible
+}
+
+// hide keeps events that are committed from now on from being visible.
+func (m *moody) hide() {
+	f, err := m.Outbox.Frontier(context.Background())
+	if err != nil {
+		panic(err) // it is in memory
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hidden = &f.MaxID
+}
+
+// reveal makes all visible, and does something at once.
+func (m *moody) reveal(do func()) {
+	m.mu.Lock()
+	m.hidden = nil
+	m.mu.Unlock()
+	do()
+}
+
+func (m *moody) hides() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hidden != nil
+}
+
+func (m *moody) sees(id int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hidden == nil || id <= *m.hidden
+}
+
+func (m *moody) seen(found store.FetchResult) store.FetchResult {
+	found.Rows = slices.DeleteFunc(found.Rows, func(r store.Row) bool { return !m.sees(r.ID) })
+	return found
 }
 
 // away makes the named operations fail, or work again.
@@ -261,6 +298,7 @@ func (m *moody) Walk(ctx context.Context, request store.WalkRequest) (store.Walk
 	}
 	defer m.linger("walk")
 	result, err := m.Outbox.Walk(ctx, request)
+	result.Refs = slices.DeleteFunc(result.Refs, func(r store.Ref) bool { return !m.sees(r.ID) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.walked += len(result.Refs)
@@ -272,7 +310,8 @@ func (m *moody) Load(ctx context.Context, ids []int64, maxBytes int) (store.Fetc
 		return store.FetchResult{}, err
 	}
 	defer m.linger("load")
-	return m.Outbox.Load(ctx, ids, maxBytes)
+	found, err := m.Outbox.Load(ctx, ids, maxBytes)
+	return m.seen(found), err
 }
 
 func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.FetchResult, error) {
@@ -280,7 +319,8 @@ func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 		return store.FetchResult{}, err
 	}
 	defer m.linger("fetchkey")
-	return m.Outbox.FetchKey(ctx, request)
+	found, err := m.Outbox.FetchKey(ctx, request)
+	return m.seen(found), err
 }
 
 func (m *moody) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
@@ -302,7 +342,11 @@ func (m *moody) Frontier(ctx context.Context) (store.Frontier, error) {
 	if err := m.enter("frontier"); err != nil {
 		return store.Frontier{}, err
 	}
-	return m.Outbox.Frontier(ctx)
+	f, err := m.Outbox.Frontier(ctx)
+	if m.hides() {
+		f.Opened++ // a transaction is under way
+	}
+	return f, err
 }
 
 func (m *moody) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
