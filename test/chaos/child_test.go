@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,15 +56,26 @@ func TestMain(m *testing.M) {
 	defer stop()
 	if err := child(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		if errors.As(err, new(awayError)) {
+			os.Exit(exitAway)
+		}
 		os.Exit(1)
 	}
 }
+
+// exitAway is how a process ends that found a server away when it started. One
+// that had started must not end at all.
+const exitAway = 3
+
+type awayError struct{ error }
+
+func (e awayError) Unwrap() error { return e.error }
 
 func child(ctx context.Context) error {
 	if os.Getenv(envKind) == "postgres15" {
 		st, err := postgres.Open(ctx, os.Getenv(envDSN), nil)
 		if err != nil {
-			return err
+			return awayError{err}
 		}
 		defer func() { _ = st.Close() }()
 		switch os.Getenv(envRole) {
@@ -76,7 +88,7 @@ func child(ctx context.Context) error {
 	}
 	st, err := mysql.Open(ctx, os.Getenv(envDSN), nil)
 	if err != nil {
-		return err
+		return awayError{err}
 	}
 	defer func() { _ = st.Close() }()
 	switch os.Getenv(envRole) {
@@ -107,26 +119,38 @@ func logger() *slog.Logger {
 func relayAll(ctx context.Context, st relay.Store) error {
 	b, err := openBroker(ctx)
 	if err != nil {
-		return err
+		return awayError{err}
 	}
 	defer func() { _ = b.Close() }()
+	var started atomic.Bool
 	r, err := relay.New(st, b, &relay.Config{
-		Host: os.Getenv(envName), LeaseTTL: leaseTTL, RenewEvery: leaseTTL / 5, SweepEvery: 5 * time.Second, PublishTimeout: 3 * time.Second,
+		Events: relay.Events{Leases: func(relay.LeasesInfo) { started.Store(true) }},
+		Host:   os.Getenv(envName), LeaseTTL: leaseTTL, RenewEvery: leaseTTL / 5, SweepEvery: 5 * time.Second, PublishTimeout: 3 * time.Second,
 		BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, PublishBatch: 100, Logger: logger(),
 	})
 	if err != nil {
 		return err
 	}
-	return r.Run(ctx)
+	return untilStarted(&started, r.Run(ctx))
+}
+
+// untilStarted takes the error of a process that never came to work for that of
+// a server that was away.
+func untilStarted(started *atomic.Bool, err error) error {
+	if err != nil && !started.Load() {
+		return awayError{err}
+	}
+	return err
 }
 
 func consume[TX any](ctx context.Context, st store.Consumer[TX], effect func(ctx context.Context, tx TX, group string, e *waybill.Event, amount int64) error) error {
 	b, err := openBroker(ctx)
 	if err != nil {
-		return err
+		return awayError{err}
 	}
 	defer func() { _ = b.Close() }()
 	group := os.Getenv(envGroup)
+	var started atomic.Bool
 	p, err := inbox.New(st, b, func(ctx context.Context, tx TX, e waybill.Event) error {
 		var content struct {
 			Amount int64 `json:"amount"`
@@ -145,12 +169,13 @@ func consume[TX any](ctx context.Context, st store.Consumer[TX], effect func(ctx
 	}, &inbox.Config{
 		Group: group, Topics: []string{topic}, BatchSize: 50, PollWait: 100 * time.Millisecond, SweepEvery: 500 * time.Millisecond,
 		Schedule: []time.Duration{100 * time.Millisecond, 200 * time.Millisecond}, HandlerTimeout: 5 * time.Second, ReaderTTL: leaseTTL, Logger: logger(),
+		Events:     inbox.Events{Readers: func(inbox.ReadersInfo) { started.Store(true) }},
 		CrashTries: 100, // it is not the events' fault that this process is killed
 	})
 	if err != nil {
 		return err
 	}
-	return p.Run(ctx)
+	return untilStarted(&started, p.Run(ctx))
 }
 
 // What a handler does is not idempotent.

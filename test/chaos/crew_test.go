@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +28,8 @@ type post struct {
 	ordered bool // its end was asked for
 	frozen  bool
 	over    bool
-	failed  []string // what processes said that ended by themselves
+	away    int      // starts that failed because a server was away
+	failed  []string // what processes said that ended by themselves after a start
 	done    chan struct{}
 }
 
@@ -53,13 +56,8 @@ func (p *post) keep() {
 				continue
 			}
 			<-process.Done()
-			p.mu.Lock()
-			if !p.ordered {
-				p.failed = append(p.failed, fmt.Sprintf("%v: %s", process.Err(), lastLine(process.Output.String())))
-			}
-			p.ordered, p.frozen = false, false
-			p.mu.Unlock()
-			time.Sleep(100 * time.Millisecond)
+			p.ended(process)
+			time.Sleep(200 * time.Millisecond)
 		}
 	}()
 }
@@ -140,11 +138,19 @@ func (p *post) leave() error {
 	return process.Err()
 }
 
-// ended is how often a process ended by itself.
-func (p *post) ended() []string {
+// ended notes why a process is no more.
+func (p *post) ended(process *lab.Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failed
+	var exit *exec.ExitError
+	switch err := process.Err(); {
+	case p.ordered:
+	case errors.As(err, &exit) && exit.ExitCode() == exitAway:
+		p.away++
+	default:
+		p.failed = append(p.failed, fmt.Sprintf("%v: %s", err, lastLine(process.Output.String())))
+	}
+	p.ordered, p.frozen = false, false
 }
 
 // count is how often the processes wrote a text.

@@ -24,6 +24,9 @@ type link struct {
 	taken   atomic.Bool
 }
 
+// What the proxies do is told by the plan.
+func init() { zerolog.SetGlobalLevel(zerolog.Disabled) }
+
 var proxies = toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 
 func newLink(t *testing.T, name string, servers ...*lab.Server) *link {
@@ -70,6 +73,7 @@ var faults = []fault{
 	// Requests arrive, and their answers are lost: of a COMMIT, too.
 	{"mute", "timeout", "downstream", map[string]int{"timeout": 700}},
 	{"deaf", "timeout", "upstream", map[string]int{"timeout": 700}},
+	{"silent", "timeout", "downstream", map[string]int{"timeout": 0}}, // and nobody hangs up
 	{"cut in an answer", "limit_data", "downstream", map[string]int{"bytes": 700}},
 }
 

@@ -156,6 +156,7 @@ func (w *town) act(a act, rest func(time.Duration)) {
 			w.count("SIGTERM of a " + p.role)
 		}
 	case freeze:
+		p = w.posts[1+a.who%(len(w.posts)-1)] // the writer has no lease that could run out
 		if p.freeze() {
 			rest(a.lasts)
 			p.thaw()

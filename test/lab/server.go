@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -65,8 +66,8 @@ func (s *Server) run(verb string) error {
 	return nil
 }
 
-// Kill ends the server without a word to its clients, and returns once its port
-// is free.
+// Kill ends the server and its children without a word to their clients, and
+// returns once it can be started again.
 func (s *Server) Kill() error {
 	file := filepath.Join(s.Home, s.Name, "pid")
 	if strings.HasPrefix(s.Name, "postgres") {
@@ -81,17 +82,65 @@ func (s *Server) Kill() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return err
+	all := append([]int{pid}, childrenOf(pid)...)
+	for _, one := range all {
+		if err := syscall.Kill(one, syscall.SIGKILL); err != nil && one == pid {
+			return err
+		}
 	}
 	for end := now().Add(patience); now().Before(end); pause() {
-		conn, err := net.Dial("tcp", s.Address())
-		if err != nil {
-			return nil
+		// The first thread of a process may be dead before the last one, which has
+		// the port.
+		if slices.ContainsFunc(all, alive) || s.answers() {
+			continue
 		}
+		// A zombie that nobody has buried yet still has its number, and would be
+		// taken for a running server.
+		return os.Remove(file)
+	}
+	return fmt.Errorf("kill %s: one of the processes %v is still there", s.Name, all)
+}
+
+func (s *Server) answers() bool {
+	conn, err := net.Dial("tcp", s.Address())
+	if err == nil {
 		_ = conn.Close()
 	}
-	return fmt.Errorf("kill %s: port %d is still open", s.Name, s.Port)
+	return err == nil
+}
+
+func childrenOf(pid int) (children []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		child, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if _, parent := stateOf(child); parent == pid {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+func alive(pid int) bool {
+	state, _ := stateOf(pid)
+	return state != "" && state != "Z" && state != "X"
+}
+
+// stateOf returns a process's state and its parent, empty when it is gone.
+func stateOf(pid int) (state string, parent int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0
+	}
+	// The name in parentheses may have spaces.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 2 {
+		return "", 0
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	return fields[0], parent
 }
 
 // Ports below those that the system gives to clients: a server that is stopped
