@@ -164,7 +164,7 @@ func (l *letters) batch(ctx context.Context, dead []store.Held, shut map[string]
 		case class == broker.ClassPermanent:
 			// Too large, perhaps: once more with less said.
 			errs[i] = l.send(ctx, dead[i:i+1], true)[0]
-			class, scope = broker.Classify(errs[i])
+			class, _ = broker.Classify(errs[i])
 		case class == broker.ClassUnavailable && scope != broker.ScopeBroker:
 			shut[dead[i].Topic] = true
 		case class == broker.ClassUnavailable, class == broker.ClassUnknown:

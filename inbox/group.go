@@ -107,7 +107,7 @@ type handled struct {
 func (b *batch[TX]) handle(stop context.Context, members []member, first []bool, isCut bool) handled {
 	var done handled
 	began := now()
-	lost := b.p.attend(b.ctx, func(a *attendant) { done = b.handleHere(a, stop, members, first, isCut) })
+	lost := b.p.attend(b.ctx, func(a *attendant) { done = b.handleHere(stop, a, members, first, isCut) })
 	if lost != nil {
 		return handled{n: lost.index, run: lost.run}
 	}
@@ -115,7 +115,7 @@ func (b *batch[TX]) handle(stop context.Context, members []member, first []bool,
 	return done
 }
 
-func (b *batch[TX]) handleHere(a *attendant, stop context.Context, members []member, first []bool, isCut bool) handled {
+func (b *batch[TX]) handleHere(stop context.Context, a *attendant, members []member, first []bool, isCut bool) handled {
 	for i, m := range members {
 		if (i > 0 || isCut) && b.enough(stop) {
 			return handled{n: i, isCut: true}
@@ -130,7 +130,7 @@ func (b *batch[TX]) handleHere(a *attendant, stop context.Context, members []mem
 			continue
 		}
 		fault.Point("inbox.inserted")
-		r := b.p.call(a, withResults(b.ctx, m.run), b.tx.Handle(), i, m.event, 1)
+		r := b.p.call(withResults(b.ctx, m.run), a, b.tx.Handle(), i, m.event, 1)
 		fault.Point("inbox.effect")
 		sound := b.tx.Sound()
 		if errors.Is(sound, store.ErrEnded) {

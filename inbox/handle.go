@@ -135,7 +135,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine", ErrHandlerPanic)
 
 // call runs the handler of the index-th event, within attend. It does not return
 // where that has given it up.
-func (p *Processor[TX]) call(a *attendant, work context.Context, tx TX, index int, event waybill.Event, attempt int) run {
+func (p *Processor[TX]) call(work context.Context, a *attendant, tx TX, index int, event waybill.Event, attempt int) run {
 	// What a handler does to its event must not change what is held of it.
 	event.Data = bytes.Clone(event.Data)
 	event.Headers = maps.Clone(event.Headers)

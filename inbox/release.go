@@ -428,7 +428,7 @@ func (u *unit[TX]) apply(h *store.Held, counted bool) (step, error) {
 // handle runs the handler, in a goroutine of its own.
 func (u *unit[TX]) handle(it *item, eventID string, attempt int) (r run) {
 	if lost := u.p.attend(u.ctx, func(a *attendant) {
-		r = u.p.call(a, withResults(u.ctx, u.runs[eventID]), u.tx.Handle(), 0, it.event, attempt)
+		r = u.p.call(withResults(u.ctx, u.runs[eventID]), a, u.tx.Handle(), 0, it.event, attempt)
 	}); lost != nil {
 		return lost.run
 	}

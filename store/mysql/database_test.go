@@ -269,7 +269,7 @@ func TestHandlerCannotCommit(t *testing.T) {
 			}
 			if rows, err := tx.Handle().QueryContext(t.Context(), statement); !errors.Is(err, mysql.ErrNotYours) {
 				t.Errorf("query %s: got %v", statement, err)
-				_ = rows.Close()
+				_ = errors.Join(rows.Err(), rows.Close())
 			}
 			if stmt, err := tx.Handle().PrepareContext(t.Context(), statement); !errors.Is(err, mysql.ErrNotYours) {
 				t.Errorf("prepare %s: got %v", statement, err)

@@ -283,7 +283,7 @@ func TestHandlerCannotCommit(t *testing.T) {
 		}
 		if rows, err := tx.Handle().QueryContext(t.Context(), statement); err == nil {
 			t.Errorf("query %s: got no error", statement)
-			_ = rows.Close()
+			_ = errors.Join(rows.Err(), rows.Close())
 		}
 		if stmt, err := tx.Handle().PrepareContext(t.Context(), statement); err == nil {
 			t.Errorf("prepare %s: got no error", statement)
