@@ -130,11 +130,11 @@ func TestStoppedRelayComesBackTooLate(t *testing.T) {
 		})
 		receipts := w.number("SELECT count(*) FROM outbox_receipt")
 		stamp := w.text("SELECT max(CAST(published_at AS CHAR(40))) FROM outbox_receipt")
-		if err := late.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		if err := late.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the refusal of the late write", func() bool {
-			return lateNotice.MatchString(late.output.String())
+			return lateNotice.MatchString(late.Output.String())
 		})
 		if n := w.number("SELECT count(*) FROM outbox_receipt"); n != receipts {
 			t.Errorf("%d receipts after the late write, want %d", n, receipts)

@@ -3,14 +3,11 @@ package crash
 import (
 	"bytes"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -186,38 +183,28 @@ func keys(n int) (all []string) {
 
 // A process is this binary in one of its roles.
 type process struct {
-	t      *testing.T
-	role   string
-	cmd    *exec.Cmd
-	flag   string
-	output *lab.Output
-	done   chan struct{}
-	err    error
+	*lab.Process
+	t    *testing.T
+	role string
+	flag string
 }
 
 // start runs a role; with a point, "name:n", it stops there.
 func (w *world) start(role, point string) *process {
 	w.t.Helper()
-	p := &process{t: w.t, role: role, flag: filepath.Join(w.t.TempDir(), "stopped"), output: &lab.Output{}, done: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), envRole+"="+role, envStore+"="+w.kind, envDSN+"="+w.dsn, envNATS+"="+w.nats.ClientURL())
-	p.cmd.Env = append(p.cmd.Env, w.env...)
+	p := &process{t: w.t, role: role, flag: filepath.Join(w.t.TempDir(), "stopped")}
+	environment := append([]string{envRole + "=" + role, envStore + "=" + w.kind, envDSN + "=" + w.dsn, envNATS + "=" + w.nats.ClientURL()}, w.env...)
 	if point != "" {
-		p.cmd.Env = append(p.cmd.Env, fault.EnvPoint+"="+point, fault.EnvFile+"="+p.flag)
+		environment = append(environment, fault.EnvPoint+"="+point, fault.EnvFile+"="+p.flag)
 	}
-	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	if err := p.cmd.Start(); err != nil {
+	var err error
+	if p.Process, err = lab.Start(w.t, environment...); err != nil {
 		w.t.Fatal(err)
 	}
-	go func() {
-		defer close(p.done)
-		p.err = p.cmd.Wait()
-	}()
 	w.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		<-p.Done()
 		if w.t.Failed() {
-			w.t.Logf("%s %d:\n%s", role, p.cmd.Process.Pid, p.output)
+			w.t.Logf("%s:\n%s", role, p.Output)
 		}
 	})
 	return p
@@ -228,8 +215,8 @@ func (p *process) reached() {
 	p.t.Helper()
 	until(p.t, "the point of "+p.role, func() bool {
 		select {
-		case <-p.done:
-			p.t.Fatalf("%s ended before its point: %v\n%s", p.role, p.err, p.output)
+		case <-p.Done():
+			p.t.Fatalf("%s ended before its point: %v\n%s", p.role, p.Err(), p.Output)
 		default:
 		}
 		_, err := os.Stat(p.flag)
@@ -240,25 +227,16 @@ func (p *process) reached() {
 // kill ends the process as a power cut would.
 func (p *process) kill() {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		p.t.Fatal(err)
-	}
-	<-p.done
-	var exit *exec.ExitError
-	if !errors.As(p.err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		p.t.Fatalf("%s ended with %v, want SIGKILL", p.role, p.err)
+	if err := p.Kill(); err != nil {
+		p.t.Fatalf("%s: %v", p.role, err)
 	}
 }
 
 // stop asks the process to drain, and demands that it does.
 func (p *process) stop() {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
-	<-p.done
-	if p.err != nil {
-		p.t.Errorf("%s after SIGTERM: %v, want exit 0", p.role, p.err)
+	if err := p.Stop(); err != nil {
+		p.t.Errorf("%s after SIGTERM: %v, want exit 0", p.role, err)
 	}
 }
 

@@ -1,16 +1,10 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,8 +26,15 @@ const (
 )
 
 func TestEventsOutliveRestartsOfKafka(t *testing.T) {
-	server := startServer(t)
-	b, err := kafka.Open(t.Context(), &kafka.Config{Brokers: []string{server.address()}, Replicas: 1})
+	server := lab.NewServer(t, "kafka4", "WAYBILL_ENV_KAFKA4_JARS="+testenv.Kafka4Jars(t), "WAYBILL_ENV_KAFKA4_HEAP=256m")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(server.Up())
+	b, err := kafka.Open(t.Context(), &kafka.Config{Brokers: []string{server.Address()}, Replicas: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,13 +90,13 @@ func TestEventsOutliveRestartsOfKafka(t *testing.T) {
 		}
 		switch n {
 		case rounds / 4:
-			server.kill(t)
+			must(server.Kill())
 		case rounds / 3:
 			lab.Until(t, patience, "a red relay", func() bool { return r.Health().State == relay.Red })
-			server.run(t, "up")
+			must(server.Up())
 		case rounds / 2:
-			server.run(t, "down")
-			server.run(t, "up")
+			must(server.Down())
+			must(server.Up())
 		}
 	}
 	select {
@@ -148,82 +149,4 @@ func (r *reader) run(ctx context.Context, sub broker.Subscription, n int) error 
 		}
 	}
 	return nil
-}
-
-// server is a Kafka that no other test uses.
-type server struct {
-	home string
-	port int
-	jars string
-}
-
-func startServer(t *testing.T) *server {
-	t.Helper()
-	s := &server{home: t.TempDir(), port: freePorts(t), jars: testenv.Kafka4Jars(t)}
-	if os.Getuid() == 0 { // the server runs as another user, who must get there
-		for _, folder := range []string{s.home, filepath.Dir(s.home)} {
-			if err := os.Chmod(folder, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	t.Cleanup(func() { s.run(t, "down") })
-	s.run(t, "up")
-	return s
-}
-
-func (s *server) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
-
-func (s *server) run(t *testing.T, verb string) {
-	t.Helper()
-	command := exec.Command("../env/env", verb, "kafka4")
-	command.Env = append(os.Environ(),
-		"WAYBILL_ENV_HOME="+s.home, "WAYBILL_ENV_KAFKA4_PORT="+strconv.Itoa(s.port),
-		"WAYBILL_ENV_KAFKA4_JARS="+s.jars, "WAYBILL_ENV_KAFKA4_HEAP=256m")
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	if err := command.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s", verb, err, &out)
-	}
-}
-
-// kill ends the server without a word to its clients.
-func (s *server) kill(t *testing.T) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.home, "kafka4", "pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// freePorts returns the first of three free ports in a row.
-func freePorts(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		first, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := first.Addr().(*net.TCPAddr).Port
-		free := true
-		for next := port + 1; next <= port+2; next++ {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(next)))
-			if free = free && err == nil; err == nil {
-				_ = l.Close()
-			}
-		}
-		_ = first.Close()
-		if free {
-			return port
-		}
-	}
-	t.Fatal("there are no three free ports in a row")
-	return 0
 }
