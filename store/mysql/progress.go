@@ -11,7 +11,7 @@ import (
 const listedAggregates = `JSON_TABLE(?, '$[*]' COLUMNS (n FOR ORDINALITY, tenant_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]',
                                    aggregate_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]',
                                    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[2]',
-                                   version BIGINT PATH '$[3]', event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$[4]', was BIGINT PATH '$[5]')) w`
+                                   version BIGINT PATH '$[3]', event_id VARCHAR(384) CHARACTER SET utf8mb4 PATH '$[4]')) w`
 
 const joinedProgress = `{progress} p FORCE INDEX (PRIMARY) ON p.consumer_group = ? AND p.tenant_id = w.tenant_id COLLATE {collation}
   AND p.aggregate_type = w.aggregate_type COLLATE {collation} AND p.aggregate_id = w.aggregate_id COLLATE {collation}`
@@ -93,17 +93,6 @@ func (t *inboxTx) lockProgress(ctx context.Context, group string, aggregates []s
 	return t.readProgress(ctx, lockProgressSQL, group, aggregates)
 }
 
-const beginProgressSQL = `
-INSERT INTO {progress} (consumer_group, tenant_id, aggregate_type, aggregate_id, version, event_id)
-SELECT ?, w.tenant_id, w.aggregate_type, w.aggregate_id, w.version, w.event_id
-FROM ` + listedAggregates
-
-const moveProgressSQL = `
-UPDATE ` + listedAggregates + `
-STRAIGHT_JOIN ` + joinedProgress + `
-SET p.version = w.version, p.event_id = w.event_id, p.updated_at = UTC_TIMESTAMP(6)
-WHERE p.version = w.was`
-
 const writeProgressSQL = `
 INSERT INTO {progress} (consumer_group, tenant_id, aggregate_type, aggregate_id, version, event_id)
 SELECT ?, w.tenant_id, w.aggregate_type, w.aggregate_id, w.version, w.event_id
@@ -120,8 +109,8 @@ STRAIGHT_JOIN {held} h FORCE INDEX (aggregate) ON h.consumer_group = ? AND h.agg
 SET h.state = 'BLOCKED'
 WHERE h.state = 'WAITING' AND h.tenant_id = w.tenant_id COLLATE {collation} AND h.aggregate_type = w.aggregate_type COLLATE {collation}`
 
-// AdvanceProgress makes the steps: one statement for what begins, one for what
-// goes on. Nearly always nothing waits, and one question tells.
+// AdvanceProgress locks the rows, compares, and writes. Nearly always nothing
+// waits, and one question tells.
 func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []store.Advance) (woken int, err error) {
 	if len(advances) == 0 {
 		return 0, nil
@@ -130,61 +119,30 @@ func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []
 		a, b := x.Aggregate, y.Aggregate
 		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.Type, b.Type), cmp.Compare(a.ID, b.ID))
 	})
-	var begin []store.Advance
-	var begun, moved [][6]any
-	for _, step := range advances {
-		row := [6]any{step.Aggregate.TenantID, step.Aggregate.Type, step.Aggregate.ID, step.To, encodeText(step.EventID), step.From}
-		if step.From == 0 {
-			begin, begun = append(begin, step), append(begun, row)
-		} else {
-			moved = append(moved, row)
+	aggregates, rows := make([]store.Aggregate, len(advances)), make([][5]any, len(advances))
+	for i, step := range advances {
+		aggregates[i] = step.Aggregate
+		rows[i] = [5]any{step.Aggregate.TenantID, step.Aggregate.Type, step.Aggregate.ID, step.To, encodeText(step.EventID)}
+	}
+	found, err := t.lockProgress(ctx, group, aggregates)
+	if err != nil {
+		return 0, t.failed("advance progress", group, err)
+	}
+	for i, step := range advances {
+		if found[i].Version != step.From {
+			return 0, failure("advance progress", group, store.ErrMoved)
 		}
 	}
-	if len(begin) > 0 {
-		if err := t.beginProgress(ctx, group, begin, begun); err != nil {
-			return 0, t.failed("advance progress", group, err)
-		}
-	}
-	if len(moved) > 0 {
-		n, err := t.exec(ctx, moveProgressSQL, list(moved), group)
-		if err == nil && n != int64(len(moved)) {
-			err = store.ErrMoved
-		}
-		if err != nil {
-			return 0, t.failed("advance progress", group, err)
-		}
+	if _, err := t.exec(ctx, writeProgressSQL, group, list(rows)); err != nil {
+		return 0, t.failed("advance progress", group, err)
 	}
 	var one int
 	waits, err := t.one(ctx, anyWaitingSQL, []any{group}, &one)
 	if err != nil || !waits {
 		return 0, t.failed("advance progress", group, err)
 	}
-	changed, err := t.exec(ctx, wakeSQL, list(append(begun, moved...)), group)
+	changed, err := t.exec(ctx, wakeSQL, list(rows), group)
 	return int(changed), t.failed("advance progress", group, err)
-}
-
-// beginProgress makes the first steps of aggregates. Some may have a row: where
-// another transaction was faster, or something waits for the first version.
-func (t *inboxTx) beginProgress(ctx context.Context, group string, steps []store.Advance, rows [][6]any) error {
-	_, err := t.exec(ctx, beginProgressSQL, group, list(rows))
-	if codeOf(err) != codeDuplicate {
-		return err
-	}
-	aggregates := make([]store.Aggregate, len(steps))
-	for i, step := range steps {
-		aggregates[i] = step.Aggregate
-	}
-	found, err := t.lockProgress(ctx, group, aggregates)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		if found[i].Version != 0 {
-			return store.ErrMoved
-		}
-	}
-	_, err = t.exec(ctx, writeProgressSQL, group, list(rows))
-	return err
 }
 
 // FindProgress returns the progress of each aggregate.

@@ -100,8 +100,6 @@ var statements = []statement{
 	{"progress", "make progress", makeProgressSQL},
 	{"progress", "lock progress", lockProgressSQL},
 	{"progress", "write progress", writeProgressSQL},
-	{"progress", "begin progress", beginProgressSQL},
-	{"progress", "move progress", moveProgressSQL},
 	{"progress", "any waiting", anyWaitingSQL},
 	{"progress", "wake", wakeSQL},
 	{"held", "keys held", keysHeldSQL},
