@@ -40,13 +40,15 @@ ON DUPLICATE KEY UPDATE
 // Nearly always all that is to be settled is in the queue, and none of it has a
 // receipt. Then the rows need not be matched: whether it was so is seen from their
 // number, and else the whole is done again with care. The events are read, without
-// a lock, by ids written into the statement; see loadSQL. What is deleted is looked
+// a lock: ids that lie close together as a range, which is several times cheaper than
+// a search for each, others written into the statement. What is deleted is looked
 // up row by row: with a list of ids both servers may read all of a small queue,
 // whatever index is forced, and would wait for rows that are not committed yet.
 const (
-	eventIDsSQL = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
-	notesSQL    = `INSERT INTO {receipt} (id, event_id, outcome, via, published_to, note) VALUES {rows}`
-	noteSQL     = `(?, ?, ?, ?, ?, ?)`
+	eventIDsSQL   = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
+	eventRangeSQL = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id BETWEEN ? AND ?`
+	notesSQL      = `INSERT INTO {receipt} (id, event_id, outcome, via, published_to, note) VALUES {rows}`
+	noteSQL       = `(?, ?, ?, ?, ?, ?)`
 )
 
 // An event is locked before its queue row, as a requeue does.
@@ -191,10 +193,19 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 	return err
 }
 
+// sparse is how many ids a range may span for each one that is wanted.
+const sparse = 2
+
 // compareEvents fails where an id belongs to another event by now. The settled
 // are by id, as what is read; an event that is gone is none of the others.
 func (t ownTx) compareEvents(ctx context.Context, settled []store.SettledChange, ids []int64) error {
-	rows, err := t.tx.QueryContext(ctx, withIDs(t.s.sql(eventIDsSQL), ids))
+	text, args := "", []any(nil)
+	if first, last := ids[0], ids[len(ids)-1]; last-first < sparse*int64(len(ids)) {
+		text, args = t.s.sql(eventRangeSQL), []any{first, last}
+	} else {
+		text = withIDs(t.s.sql(eventIDsSQL), ids)
+	}
+	rows, err := t.tx.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
 	}
@@ -208,7 +219,9 @@ func (t ownTx) compareEvents(ctx context.Context, settled []store.SettledChange,
 		for next < len(settled) && settled[next].ID < id.n {
 			next++
 		}
-		same = same && next < len(settled) && settled[next].ID == id.n && settled[next].EventID == eventID.text
+		if next < len(settled) && settled[next].ID == id.n {
+			same = same && settled[next].EventID == eventID.text
+		}
 		return nil
 	})
 	if err == nil && !same {

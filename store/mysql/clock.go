@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// now is the local clock, which paces what is not urgent.
+func now() time.Time { return time.Now() }
+
 // pause waits about base, doubled for each attempt before, or until ctx ends.
 func pause(ctx context.Context, base time.Duration, attempt int) error {
 	wait := base << min(attempt, 6)

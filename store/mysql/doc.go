@@ -37,9 +37,12 @@
 // # Which rows may still appear
 //
 // Ids are given out before their transactions commit, so a lower id may become
-// visible after a higher one. The relay reads again what was inserted within
-// [Config.CommitWindow]; a transaction that commits even later has its events
-// sent by the relay's sweep, within about a minute.
+// visible after a higher one. [Store.Frontier] tells when that is over: when all
+// transactions that were running have ended, as information_schema.INNODB_TRX
+// shows them. Readers do not count. The list is only shown to accounts with the
+// right PROCESS; for others the relay reads again what was inserted within
+// [Config.CommitWindow], which costs it throughput, and has the events of a
+// transaction that commits even later sent by its sweep, within about a minute.
 //
 // # Rights
 //
@@ -47,6 +50,7 @@
 // the triggers run with the rights of the account that migrated, which must
 // stay. Without the triggers it needs INSERT, SELECT and UPDATE on
 // outbox_pending too. The relay needs SELECT, INSERT, UPDATE and DELETE on all
-// tables, and Migrate CREATE, CREATE VIEW, ALTER, INDEX, DROP and TRIGGER; where
-// the binary log is on, also log_bin_trust_function_creators=1 or SUPER.
+// tables, and PROCESS to see which transactions run. Migrate needs CREATE, CREATE
+// VIEW, ALTER, INDEX, DROP and TRIGGER; where the binary log is on, also
+// log_bin_trust_function_creators=1 or SUPER.
 package mysql

@@ -47,7 +47,7 @@ var hotStatements = map[storetest.HotStatement]explained{
 		role: "queue", name: "held keys", args: []any{allLanesJSON},
 		uses: []string{"p ref hot", "e eq_ref PRIMARY"}, avoids: []string{scanP, scanE},
 	},
-	storetest.HotFrontier: {role: "queue", name: "frontier", uses: []string{"Select tables optimized away"}, avoids: []string{"ALL"}},
+	storetest.HotFrontier: {role: "frontier", name: "frontier", uses: []string{"Select tables optimized away"}, avoids: []string{"ALL"}},
 	storetest.HotSettle: {
 		role: "apply", name: "delete queued", args: []any{"[2400,2401,2402,2410,2500,2600]"},
 		uses: []string{"p eq_ref PRIMARY"}, avoids: []string{scanP},

@@ -119,19 +119,6 @@ func (s *Store) HeldKeys(ctx context.Context, lanes []int) ([]store.HeldKey, err
 	return keys, failure("held keys", "", err)
 }
 
-const frontierSQL = `
-SELECT COALESCE((SELECT MAX(id) FROM {event}), 0), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
-
-// Frontier returns times of the database's clock. The server does not tell
-// which ids running transactions have; that those of one window ago have ended
-// is assumed, and the relay's sweep makes good for the others.
-func (s *Store) Frontier(ctx context.Context) (store.Frontier, error) {
-	var f store.Frontier
-	_, err := s.pool().one(ctx, frontierSQL, nil, &f.MaxID, &f.Opened)
-	f.Closed = f.Opened - uint64(micros(s.config.CommitWindow))
-	return f, failure("frontier", "", err)
-}
-
 // atMost returns a limit for LIMIT.
 func atMost(limit int) int64 {
 	if limit <= 0 {

@@ -30,9 +30,10 @@ type Config struct {
 	// MaxConns bounds the pool, in connections. 0 means 16. The store's own short
 	// transactions have a pool of the same size beside it.
 	MaxConns int
-	// CommitWindow is how long after an event's INSERT its transaction may take
-	// to commit and still be found at once; what commits later is found by the
-	// relay's sweep. 0 means one minute.
+	// CommitWindow matters to an account without the right PROCESS, which cannot
+	// see what transactions are running: how long after an event's INSERT its
+	// transaction may take to commit and still be found at once. What commits later
+	// is found by the relay's sweep. 0 means one minute.
 	CommitWindow time.Duration
 }
 
@@ -47,6 +48,8 @@ type Store struct {
 	names   *names
 	// texts are the statements with the names put in, by template.
 	texts map[string]string
+
+	frontier frontier
 }
 
 var (
