@@ -65,8 +65,8 @@ type Names struct {
 	Effect   string `yaml:"effect"`
 	Horizon  string `yaml:"horizon"`
 	Head     string `yaml:"head"`
-}
 	Position string `yaml:"position"`
+}
 
 // Broker says where events go.
 type Broker struct {
