@@ -18,7 +18,7 @@ import (
 var (
 	lasts    = flag.Duration("chaos.for", 40*time.Second, "how long the mischief of each pair lasts")
 	seedFlag = flag.Uint64("chaos.seed", 0, "which mischief is done; 0 draws one")
-	mode     = flag.String("chaos.mode", "poll", "how the relays learn of events: poll")
+	mode     = flag.String("chaos.mode", "poll", "how the relays learn of events: poll, cdc or switch")
 	patience = flag.Duration("chaos.patience", 2*time.Minute, "how long all may take to come to rest afterwards")
 )
 
@@ -41,8 +41,8 @@ func chaos(t *testing.T, kind string, great ...string) {
 	if testing.Short() {
 		t.Skip("starts servers of its own and torments them for a minute")
 	}
-	if *mode != "poll" {
-		t.Fatalf("-chaos.mode=%s: want poll", *mode)
+	if !knownMode(*mode) {
+		t.Fatalf("-chaos.mode=%s: want one of %v", *mode, modes)
 	}
 	seed := *seedFlag
 	if seed == 0 {
@@ -57,7 +57,7 @@ func chaos(t *testing.T, kind string, great ...string) {
 	w := newTown(t, kind, seed)
 	began := time.Now()
 	t.Logf("set up in %.1f s", began.Sub(setUp).Seconds())
-	w.torment(plan(seed, *lasts, great), *lasts)
+	w.torment(plan(seed, *lasts, ofMode(*mode), great), *lasts)
 
 	// After the last fault nobody does anything any more.
 	wait(t.Context(), time.Second)

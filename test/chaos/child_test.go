@@ -19,6 +19,9 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker/kafka"
+	"github.com/waybillhq/waybill/cdc"
+	"github.com/waybillhq/waybill/cdc/mybinlog"
+	"github.com/waybillhq/waybill/cdc/pgwal"
 	"github.com/waybillhq/waybill/inbox"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/store"
@@ -82,7 +85,9 @@ func child(ctx context.Context) error {
 		case "writer":
 			return write(ctx, st.SQL(), "pgx", os.Getenv(envDSN))
 		case "relay":
-			return relayAll(ctx, st)
+			return relayAll(ctx, st, func(dsn string) (cdc.Source, error) {
+				return pgwal.New(dsn, &pgwal.Config{SenderTimeout: leaseTTL, Logger: logger()})
+			})
 		}
 		return consume(ctx, st, postgresEffect)
 	}
@@ -95,7 +100,9 @@ func child(ctx context.Context) error {
 	case "writer":
 		return write(ctx, st, "mysql", os.Getenv(envDSN))
 	case "relay":
-		return relayAll(ctx, st)
+		return relayAll(ctx, st, func(dsn string) (cdc.Source, error) {
+			return mybinlog.New(dsn, &mybinlog.Config{Heartbeat: time.Second, Logger: logger()})
+		})
 	}
 	return consume(ctx, st, mysqlEffect)
 }
@@ -116,14 +123,25 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-func relayAll(ctx context.Context, st relay.Store) error {
+func relayAll(ctx context.Context, st relay.Store, openLog func(dsn string) (cdc.Source, error)) error {
 	b, err := openBroker(ctx)
 	if err != nil {
 		return awayError{err}
 	}
 	defer func() { _ = b.Close() }()
+	var source cdc.Source
+	own := "" // what the relay does where no mode is set for all
+	if mode := os.Getenv(envMode); mode != modePoll {
+		if source, err = openLog(os.Getenv(envDSN)); err != nil {
+			return err
+		}
+		if mode == modeCDC {
+			own = store.ModeCDC
+		}
+	}
 	var started atomic.Bool
 	r, err := relay.New(st, b, &relay.Config{
+		Source: source, Mode: own, Heartbeat: time.Second,
 		Events: relay.Events{Leases: func(relay.LeasesInfo) { started.Store(true) }},
 		Host:   os.Getenv(envName), LeaseTTL: leaseTTL, RenewEvery: leaseTTL / 5, SweepEvery: 5 * time.Second, PublishTimeout: 3 * time.Second,
 		BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, PublishBatch: 100, Logger: logger(),

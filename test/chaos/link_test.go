@@ -64,14 +64,16 @@ type fault struct {
 	attributes          map[string]int
 }
 
+// mute lets requests arrive and loses their answers: of a COMMIT, too.
+var mute = fault{"mute", "timeout", "downstream", map[string]int{"timeout": 700}}
+
 var faults = []fault{
 	{"slow", "latency", "downstream", map[string]int{"latency": 150, "jitter": 150}},
 	{"slow to ask", "latency", "upstream", map[string]int{"latency": 100, "jitter": 100}},
 	{"narrow", "bandwidth", "downstream", map[string]int{"rate": 16}}, // KB/s
 	{"reset", "reset_peer", "downstream", map[string]int{"timeout": 0}},
 	{"reset before asking", "reset_peer", "upstream", map[string]int{"timeout": 20}},
-	// Requests arrive, and their answers are lost: of a COMMIT, too.
-	{"mute", "timeout", "downstream", map[string]int{"timeout": 700}},
+	mute,
 	{"deaf", "timeout", "upstream", map[string]int{"timeout": 700}},
 	{"silent", "timeout", "downstream", map[string]int{"timeout": 0}}, // and nobody hangs up
 	{"cut in an answer", "limit_data", "downstream", map[string]int{"bytes": 700}},

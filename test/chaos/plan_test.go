@@ -28,6 +28,7 @@ const (
 	stop          = "stop"   // a process in good order, which is started again
 	freeze        = "freeze" // a process, for longer than its lease lives
 	disturb       = "disturb"
+	loseAnswers   = "lose answers" // to the writer, to its COMMIT too
 	killBroker    = "kill the broker"
 	restartBroker = "restart the broker"
 	killDatabase  = "kill the database"
@@ -40,19 +41,20 @@ const (
 // matters most.
 const greatEvery = 11 * time.Second
 
-func plan(seed uint64, total time.Duration, great []string) []act {
+func plan(seed uint64, total time.Duration, further, great []string) []act {
 	random := rand.New(rand.NewPCG(seed, 0))
 	between := func(low, high time.Duration) time.Duration {
 		return low + time.Duration(random.Int64N(int64(high-low)))
 	}
-	small := []string{kill, kill, kill, freeze, freeze, stop, disturb, disturb, disturb, disturb}
+	small := []string{kill, kill, kill, freeze, freeze, stop, disturb, disturb, disturb, disturb, loseAnswers}
+	small = append(small, further...)
 	var acts []act
 	for at := between(500*time.Millisecond, time.Second); at < total; at += between(700*time.Millisecond, 2*time.Second) {
 		a := act{at: at, what: small[random.IntN(len(small))], who: random.IntN(1 << 16), detail: random.IntN(1 << 16)}
 		switch a.what {
 		case freeze:
 			a.lasts = between(leaseTTL+500*time.Millisecond, 3*leaseTTL)
-		case disturb:
+		case disturb, loseAnswers:
 			a.lasts = between(300*time.Millisecond, 3*time.Second)
 		}
 		acts = append(acts, a)
@@ -72,16 +74,16 @@ func plan(seed uint64, total time.Duration, great []string) []act {
 
 func TestSeedNamesThePlan(t *testing.T) {
 	great := []string{killBroker, killDatabase, failover}
-	first := plan(7, time.Minute, great)
-	if !slices.Equal(first, plan(7, time.Minute, great)) {
+	first := plan(7, time.Minute, nil, great)
+	if !slices.Equal(first, plan(7, time.Minute, nil, great)) {
 		t.Error("one seed makes two plans")
 	}
-	if slices.Equal(first, plan(8, time.Minute, great)) {
+	if slices.Equal(first, plan(8, time.Minute, nil, great)) {
 		t.Error("two seeds make one plan")
 	}
 	for seed := range uint64(200) {
 		seen := make(map[string]int)
-		for _, a := range plan(seed, 40*time.Second, great) {
+		for _, a := range plan(seed, 40*time.Second, nil, great) {
 			seen[a.what]++
 		}
 		for _, what := range append([]string{kill, disturb}, great...) {

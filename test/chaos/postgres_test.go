@@ -26,6 +26,7 @@ type pair struct {
 	t    *testing.T
 	both [2]*lab.Server
 	now  int // which one is the primary
+	shop *sql.DB
 }
 
 func newPair(t *testing.T) *pair {
@@ -50,7 +51,8 @@ func newPair(t *testing.T) *pair {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	shop, back := p.open("shop"), p.open("back")
+	p.shop = p.open("shop")
+	back := p.open("back")
 	shopStore, err := postgres.Open(ctx, p.direct("shop"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,7 @@ func newPair(t *testing.T) *pair {
 		t.Fatal(err)
 	}
 	defer func() { _ = backStore.Close() }()
-	prepare(t, shop, back, shopStore, backStore, "BIGSERIAL PRIMARY KEY", postgresTrace)
+	prepare(t, p.shop, back, shopStore, backStore, "BIGSERIAL PRIMARY KEY", postgresTrace)
 	if err := p.addStandby(); err != nil {
 		t.Fatal(err)
 	}

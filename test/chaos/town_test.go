@@ -147,6 +147,8 @@ func (w *town) count(what string) {
 func (w *town) act(a act, rest func(time.Duration)) {
 	p := w.posts[a.who%len(w.posts)]
 	switch a.what {
+	case loseLog, switchMode:
+		w.actOnLog(a)
 	case kill:
 		if p.order(sigkill) {
 			w.count("SIGKILL of a " + p.role)
@@ -162,8 +164,11 @@ func (w *town) act(a act, rest func(time.Duration)) {
 			p.thaw()
 			w.count("SIGSTOP of a " + p.role)
 		}
-	case disturb:
+	case disturb, loseAnswers:
 		l, f := w.links[a.who%len(w.links)], faults[a.detail%len(faults)]
+		if a.what == loseAnswers {
+			l, f = w.links[0], mute
+		}
 		if !l.take() {
 			return
 		}
