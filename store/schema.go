@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // SchemaVersion is the version of the tables that this code reads and writes.
@@ -19,6 +20,39 @@ var (
 	// ErrSchemaOlder says that a migration is due.
 	ErrSchemaOlder = errors.New("the waybill tables need a migration")
 )
+
+// CheckVersion compares the version of the tables with [SchemaVersion], and
+// returns [ErrSchemaNewer] or [ErrSchemaOlder] where they differ.
+func CheckVersion(version int) error {
+	switch {
+	case version > SchemaVersion:
+		return fmt.Errorf("%w: they are version %d, this release knows %d", ErrSchemaNewer, version, SchemaVersion)
+	case version < SchemaVersion:
+		return fmt.Errorf("%w: they are version %d, this release wants %d", ErrSchemaOlder, version, SchemaVersion)
+	}
+	return nil
+}
+
+// CheckLanes compares the name of the function that gave the stored rows their
+// lanes with the one that the adapter has. Another one is a newer release's.
+func CheckLanes(stored, known string) error {
+	if stored != known {
+		return fmt.Errorf("%w: its lanes come from function %q, this release has %q", ErrSchemaNewer, stored, known)
+	}
+	return nil
+}
+
+// SchemaHint says what an operator does about one of the two, and is empty for
+// other errors.
+func SchemaHint(err error) string {
+	switch {
+	case errors.Is(err, ErrSchemaOlder):
+		return "run the migration"
+	case errors.Is(err, ErrSchemaNewer):
+		return "use a newer release of waybill"
+	}
+	return ""
+}
 
 // MigrateOptions say which tables to make and how.
 type MigrateOptions struct {

@@ -10,7 +10,7 @@ import (
 func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error {
 	return s.call(ctx, "migrate", func() error {
 		if s.made && s.meta.Version > store.SchemaVersion {
-			return store.ErrSchemaNewer
+			return store.CheckVersion(s.meta.Version)
 		}
 		s.made = true
 		s.meta.Version = store.SchemaVersion
@@ -46,13 +46,7 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 			return store.ErrNoSchema
 		}
 		meta = s.meta
-		switch {
-		case meta.Version > store.SchemaVersion:
-			return store.ErrSchemaNewer
-		case meta.Version < store.SchemaVersion:
-			return store.ErrSchemaOlder
-		}
-		return nil
+		return store.CheckVersion(meta.Version)
 	})
 	return meta, err
 }

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -78,7 +79,7 @@ func failure(op, key string, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	wrapped := &waybill.Error{Op: "mysql: " + op, Key: key, Err: err, Hint: hints[codeOf(err)]}
+	wrapped := &waybill.Error{Op: "mysql: " + op, Key: key, Err: err, Hint: cmp.Or(hints[codeOf(err)], store.SchemaHint(err))}
 	var unreachable net.Error
 	switch {
 	case codeOf(err) == codeNoTable || codeOf(err) == codeNoDatabase:

@@ -137,7 +137,7 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.Migra
 		return err
 	}
 	if version, _ := strconv.Atoi(done[metaVersion]); version > store.SchemaVersion {
-		return newerError(version)
+		return store.CheckVersion(version)
 	}
 	for _, step := range s.plan(options, done) {
 		if err := run(step); err != nil {
@@ -298,28 +298,17 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	}
 	var meta store.Meta
 	if meta.Version, err = strconv.Atoi(values[metaVersion]); err != nil {
-		return meta, &waybill.Error{
-			Op: "mysql: read meta", Key: metaVersion, Err: fmt.Errorf("%w: a migration was not finished", store.ErrSchemaOlder), Hint: "run the migration",
-		}
+		return meta, failure("read meta", metaVersion, fmt.Errorf("%w: a migration was not finished", store.ErrSchemaOlder))
 	}
 	meta.Outbox, meta.Inbox, meta.Head = values[metaOutbox] != "", values[metaInbox] != "", values[metaHead] != ""
-	switch {
-	case meta.Version > store.SchemaVersion:
-		return meta, newerError(meta.Version)
-	case meta.Version < store.SchemaVersion:
-		return meta, &waybill.Error{
-			Op: "mysql: read meta", Err: fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, meta.Version, store.SchemaVersion),
-			Hint: "run the migration",
-		}
+	if err := store.CheckVersion(meta.Version); err != nil {
+		return meta, failure("read meta", "", err)
 	}
 	if !meta.Outbox {
 		return meta, nil
 	}
-	if lanes := values[metaLanes]; lanes != laneFunction {
-		return meta, &waybill.Error{
-			Op: "mysql: read meta", Err: fmt.Errorf("%w: its lanes come from function %q, this release has %q", store.ErrSchemaNewer, lanes, laneFunction),
-			Hint: hintNewer,
-		}
+	if err := store.CheckLanes(values[metaLanes], laneFunction); err != nil {
+		return meta, failure("read meta", "", err)
 	}
 	// An account without the TRIGGER right does not see triggers; the meta table
 	// then tells what the migration did.
@@ -329,15 +318,6 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	}
 	meta.Trigger = triggers > 0 || values[metaTrigger] != ""
 	return meta, nil
-}
-
-const hintNewer = "use a newer release of waybill"
-
-func newerError(version int) error {
-	return &waybill.Error{
-		Op: "mysql: read meta", Err: fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, version, store.SchemaVersion),
-		Hint: hintNewer,
-	}
 }
 
 const pingSQL = `SELECT @@global.read_only, @@session.transaction_read_only`

@@ -66,6 +66,8 @@ func failure(op, key string, err error) error {
 		}
 	case errors.As(err, &unreachable):
 		wrapped.Hint = connectHint(err)
+	default:
+		wrapped.Hint = store.SchemaHint(err)
 	}
 	return wrapped
 }

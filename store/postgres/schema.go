@@ -95,7 +95,7 @@ func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (head
 			return err
 		}
 		if version, _ := strconv.Atoi(done[metaVersion]); version > store.SchemaVersion {
-			return newerError(version)
+			return store.CheckVersion(version)
 		}
 		for _, step := range s.plan(options, done) {
 			if _, err := tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -254,23 +254,14 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 		return meta, failure("read meta", metaVersion, err)
 	}
 	meta.Outbox, meta.Inbox, meta.Head = values[metaOutbox] != "", values[metaInbox] != "", values[metaHead] != ""
-	switch {
-	case meta.Version > store.SchemaVersion:
-		return meta, newerError(meta.Version)
-	case meta.Version < store.SchemaVersion:
-		return meta, &waybill.Error{
-			Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, meta.Version, store.SchemaVersion),
-			Hint: "run the migration",
-		}
+	if err := store.CheckVersion(meta.Version); err != nil {
+		return meta, failure("read meta", "", err)
 	}
 	if !meta.Outbox {
 		return meta, nil
 	}
-	if lanes := values[metaLanes]; lanes != laneFunction {
-		return meta, &waybill.Error{
-			Op: "postgres: read meta", Err: fmt.Errorf("%w: its lanes come from function %q, this release has %q", store.ErrSchemaNewer, lanes, laneFunction),
-			Hint: hintNewer,
-		}
+	if err := store.CheckLanes(values[metaLanes], laneFunction); err != nil {
+		return meta, failure("read meta", "", err)
 	}
 	if err := s.pool.QueryRow(ctx, s.sql(readTriggerSQL)).Scan(&meta.Trigger); err != nil {
 		return meta, failure("read meta", "", err)
@@ -286,15 +277,6 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 		}
 	}
 	return meta, nil
-}
-
-const hintNewer = "use a newer release of waybill"
-
-func newerError(version int) error {
-	return &waybill.Error{
-		Op: "postgres: read meta", Err: fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, version, store.SchemaVersion),
-		Hint: hintNewer,
-	}
 }
 
 const pingSQL = `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`

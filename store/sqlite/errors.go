@@ -62,15 +62,10 @@ func advice(err error) string {
 	case sqlite3.SQLITE_CORRUPT:
 		return "the database is damaged: run PRAGMA integrity_check, and restore it from a copy"
 	}
-	switch {
-	case errors.Is(err, store.ErrNoSchema), strings.Contains(err.Error(), "no such index"):
+	if errors.Is(err, store.ErrNoSchema) || strings.Contains(err.Error(), "no such index") {
 		return "create the tables with Migrate, and check the configured names"
-	case errors.Is(err, store.ErrSchemaOlder):
-		return "run the migration"
-	case errors.Is(err, store.ErrSchemaNewer):
-		return "use a newer release of waybill"
 	}
-	return ""
+	return store.SchemaHint(err)
 }
 
 func isBusy(err error) bool {

@@ -207,15 +207,10 @@ func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, e
 	if found.Version, err = strconv.Atoi(text); err != nil {
 		return found, &waybill.Error{Op: "read meta", Key: names.Meta, Err: err, Hint: "the row schema_version must hold a number"}
 	}
-	switch lanes := values["lane_function"]; {
-	case found.Version > store.SchemaVersion:
-		return found, fmt.Errorf("%w: they are version %d, this release knows %d", store.ErrSchemaNewer, found.Version, store.SchemaVersion)
-	case found.Version < store.SchemaVersion:
-		return found, fmt.Errorf("%w: they are version %d, this release wants %d", store.ErrSchemaOlder, found.Version, store.SchemaVersion)
-	case lanes != laneFunction:
-		return found, fmt.Errorf("%w: its lanes come from function %q, this release has %q", store.ErrSchemaNewer, lanes, laneFunction)
+	if err := store.CheckVersion(found.Version); err != nil {
+		return found, err
 	}
-	return found, nil
+	return found, store.CheckLanes(values["lane_function"], laneFunction)
 }
 
 const pingSQL = `
