@@ -68,9 +68,11 @@ ON CONFLICT (id) DO UPDATE SET
 
 // An event is locked before its queue row, as a requeue does: here by being
 // deleted. Where not all are in the queue, they are locked first.
-const forgetEventsSQL = `DELETE FROM {event} e WHERE e.id = ANY ($1::bigint[])`
+const forgetEventsSQL = `DELETE FROM {event} e WHERE e.id = ANY ($1::bigint[]) RETURNING e.id, e.event_id`
 
-const forgetReceiptsSQL = `DELETE FROM {receipt} r WHERE r.id = ANY ($1::bigint[])`
+// Where events are always forgotten there are no receipts, and one look at their
+// index is much cheaper than a search for each.
+const anyReceiptSQL = `SELECT EXISTS (SELECT FROM {receipt} r WHERE r.id BETWEEN $1 AND $2)`
 
 const lockForgottenSQL = `SELECT id FROM {event} WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE`
 
@@ -113,7 +115,11 @@ var errNotAsUsual = errors.New("not all of it is in the queue")
 
 func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, careful bool) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
-		strangers, err := s.lockLeases(ctx, tx, guard, changes)
+		compared := changes
+		if changes.Forget && !careful {
+			compared.Settled = nil // what is deleted is compared with them
+		}
+		strangers, err := s.lockLeases(ctx, tx, guard, compared)
 		if err != nil {
 			return err
 		}
@@ -210,9 +216,15 @@ func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, fo
 		return nil
 	}
 	if forget {
-		batch.Queue(s.sql(forgetEventsSQL), ids)
+		batch.Queue(s.sql(forgetEventsSQL), ids).Query(func(rows pgx.Rows) error { return compareEvents(rows, settled) })
 		batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
-		batch.Queue(s.sql(forgetReceiptsSQL), ids)
+		batch.Queue(s.sql(anyReceiptSQL), ids[0], ids[len(ids)-1]).QueryRow(func(row pgx.Row) error {
+			var found bool
+			if err := row.Scan(&found); err != nil || found {
+				return cmp.Or(err, errNotAsUsual)
+			}
+			return nil
+		})
 		return
 	}
 	batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
@@ -229,6 +241,26 @@ func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, fo
 		}
 		batch.Queue(s.sql(insertReceiptsSQL), ids, eventIDs, places, k.outcome, storable(k.via), storable(k.note))
 	}
+}
+
+// compareEvents fails where an id that was deleted belongs to another event by
+// now. An event that was gone before is none of the others.
+func compareEvents(rows pgx.Rows, settled []store.SettledChange) error {
+	eventIDs := make(map[int64]string, len(settled))
+	for i := range settled {
+		eventIDs[settled[i].ID] = settled[i].EventID
+	}
+	same := true
+	var id int64
+	var eventID string
+	_, err := pgx.ForEachRow(rows, []any{&id, &eventID}, func() error {
+		same = same && eventIDs[id] == eventID
+		return nil
+	})
+	if err == nil && !same {
+		err = errNotAsUsual
+	}
+	return err
 }
 
 // queueCareful passes over what is not in the queue, and replaces receipts.

@@ -39,7 +39,7 @@ var statements = []statement{
 	{"apply", "insert receipts", insertReceiptsSQL},
 	{"apply", "settle", settleSQL},
 	{"apply", "forget events", forgetEventsSQL},
-	{"apply", "forget receipts", forgetReceiptsSQL},
+	{"apply", "any receipt", anyReceiptSQL},
 	{"apply", "lock forgotten", lockForgottenSQL},
 	{"apply", "forget", forgetSQL},
 	{"apply", "fail", failSQL},

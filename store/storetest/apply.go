@@ -16,6 +16,7 @@ func applyCases[TX any]() []testCase[TX] {
 	return []testCase[TX]{
 		{"settled events leave the queue and get a receipt", applySettled[TX]},
 		{"forgotten events leave no trace", applyForget[TX]},
+		{"another event under a settled id is not forgotten", applyForgetAnother[TX]},
 		{"a refused event is parked with its errors", applyFailed[TX]},
 		{"a dead event stays until a person decides", applyDead[TX]},
 		{"all kinds of changes go together", applyMixed[TX]},
@@ -71,6 +72,29 @@ func applyForget[TX any](t *testing.T, s *suite[TX]) {
 	s.wantHot(t, kept.ID)
 	if orphans, err := s.Outbox.Orphans(t.Context(), 10); err != nil || len(orphans) != 0 {
 		t.Errorf("orphans: got %v, %v, want none", orphans, err)
+	}
+}
+
+// A table may be emptied and filled again, and its ids begin anew.
+func applyForgetAnother[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	replayed, another, last := s.event("a"), s.event("b"), s.event("c")
+	s.append(t, replayed, another, last)
+	guard := s.own(t)
+	s.apply(t, guard, settled(s.row(t, replayed.ID))) // it has a receipt
+	if _, err := s.Outbox.Requeue(t.Context(), store.Action{Actor: "test", Reason: "replay"}, []string{replayed.ID}); err != nil {
+		t.Fatal(err)
+	}
+	rows := s.hotByID(t)
+	changes := settled(rows[replayed.ID], rows[another.ID], rows[last.ID])
+	changes.Settled[1].EventID = "was here before"
+	changes.Forget = true
+	s.apply(t, guard, changes)
+	s.wantHot(t, another.ID)
+	for _, id := range []string{replayed.ID, last.ID} {
+		if _, found := s.lookUp(t, id); found {
+			t.Errorf("%s is still there", id)
+		}
 	}
 }
 
