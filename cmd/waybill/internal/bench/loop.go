@@ -22,13 +22,22 @@ import (
 const (
 	loopBatch = 1000
 
-	loopSelectSQL = `
+	loopColumns = `
 SELECT p.id, e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id, COALESCE(e.aggregate_version, 0),
-       e.topic, e.event_key, e.payload, e.content_type, e.occurred_at
+       e.topic, e.event_key, e.payload, e.content_type, e.occurred_at`
+
+	loopSelectSQL = loopColumns + `
 FROM outbox_pending p JOIN outbox_event e ON e.id = p.id
-WHERE p.status = 'PENDING' AND p.parked = %s
+WHERE p.status = 'PENDING' AND p.parked = 0
 ORDER BY p.id
 LIMIT %d`
+
+	// Without the inner LIMIT, PostgreSQL merges the queue with all events that were
+	// ever settled.
+	loopSelectPostgresSQL = loopColumns + `
+FROM (SELECT id FROM outbox_pending WHERE status = 'PENDING' AND NOT parked ORDER BY id LIMIT %d) p
+JOIN outbox_event e ON e.id = p.id
+ORDER BY p.id`
 )
 
 // loopRow is a row of the queue with its event, as a record.
@@ -37,7 +46,7 @@ type loopRow struct {
 	record waybill.Record
 }
 
-// loopScan receives a row of loopSelectSQL.
+// loopScan receives loopColumns.
 type loopScan struct {
 	id                                                int64
 	eventID, kind, aggregate, key, topic, contentType string
@@ -132,7 +141,7 @@ FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r (id, event_id, topic)`
 type postgresLoop struct{ d *database }
 
 func (l postgresLoop) take(ctx context.Context) ([]loopRow, error) {
-	found, err := l.d.pool.Query(ctx, fmt.Sprintf(loopSelectSQL, "false", loopBatch))
+	found, err := l.d.pool.Query(ctx, fmt.Sprintf(loopSelectPostgresSQL, loopBatch))
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ type sqlLoop struct {
 }
 
 func (l *sqlLoop) take(ctx context.Context) ([]loopRow, error) {
-	found, err := l.db.QueryContext(ctx, fmt.Sprintf(loopSelectSQL, "0", loopBatch))
+	found, err := l.db.QueryContext(ctx, fmt.Sprintf(loopSelectSQL, loopBatch))
 	if err != nil {
 		return nil, err
 	}
