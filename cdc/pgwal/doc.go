@@ -40,5 +40,16 @@
 //
 // The account needs REPLICATION, and what the relay needs in any case.
 // [Source.Setup] creates the publication where the account owns the table;
-// otherwise the owner runs what [Source.Grants] returns.
+// otherwise the owner runs what [Source.Grants] returns, as
+//
+//	ALTER ROLE relay REPLICATION;
+//	GRANT CONNECT ON DATABASE app TO relay;
+//	CREATE PUBLICATION waybill_app FOR TABLE outbox_event (id)
+//	WITH (publish = 'insert, truncate', publish_via_partition_root = true);
+//
+// # Marks
+//
+// A mark is a transactional message of pg_logical_emit_message. The server sends
+// the messages of other programs in the same database too, which are passed over;
+// one of them is held in memory for a moment, however large it is.
 package pgwal
