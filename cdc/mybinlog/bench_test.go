@@ -63,10 +63,12 @@ func BenchmarkTransaction(b *testing.B) {
 func (d *database) fill(tb testing.TB, n int) {
 	tb.Helper()
 	x := d.begin(tb)
-	run(tb, x.conn, fmt.Sprintf("INSERT INTO outbox_event (event_id, payload) "+
-		"SELECT CONCAT('e', a.n * 1000 + b.n), REPEAT(SHA2(a.n * 1000 + b.n, 256), 4) FROM "+
-		"(WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 999) SELECT n FROM r) a, "+
-		"(WITH RECURSIVE q (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM q WHERE n < 999) SELECT n FROM q) b LIMIT %d", n))
+	for done := 0; done < n; done += 1_000_000 {
+		run(tb, x.conn, fmt.Sprintf("INSERT INTO outbox_event (event_id, payload) "+
+			"SELECT CONCAT('e', %d + a.n * 1000 + b.n), REPEAT(SHA2(a.n * 1000 + b.n, 256), 4) FROM "+
+			"(WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 999) SELECT n FROM r) a, "+
+			"(WITH RECURSIVE q (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM q WHERE n < 999) SELECT n FROM q) b LIMIT %d", done, min(n-done, 1_000_000)))
+	}
 	x.Commit(tb)
 }
 

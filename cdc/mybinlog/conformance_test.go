@@ -49,13 +49,14 @@ func (d *database) changes() []cdctest.Change {
 		return cdctest.Change{Name: name, Make: func(t testing.TB) { run(t, d.db, statements...) }}
 	}
 	return []cdctest.Change{
-		change("a column before the id", "ALTER TABLE outbox_event ADD COLUMN early varchar(20) NULL DEFAULT 'e' FIRST"),
-		change("another number before the id", "ALTER TABLE outbox_event ADD COLUMN number bigint unsigned NOT NULL DEFAULT 4711 AFTER early"),
+		change("a column before the id", "ALTER TABLE outbox_event ADD COLUMN early bigint NOT NULL DEFAULT 4711 FIRST"),
+		change("another number before the id", "ALTER TABLE outbox_event ADD COLUMN number bigint unsigned NOT NULL DEFAULT 4712 AFTER early"),
 		change("a column at the end", "ALTER TABLE outbox_event ADD COLUMN late json NULL"),
 		change("the id in another place", "ALTER TABLE outbox_event MODIFY COLUMN id bigint NOT NULL AUTO_INCREMENT AFTER event_id"),
 		change("columns dropped", "ALTER TABLE outbox_event DROP COLUMN early, DROP COLUMN number"),
 		change("the id without a sign", "ALTER TABLE outbox_event MODIFY COLUMN id bigint unsigned NOT NULL AUTO_INCREMENT FIRST"),
 		change("other tables", "ALTER TABLE orders ADD COLUMN more int NULL FIRST", "CREATE TABLE other LIKE outbox_event", "DROP TABLE orders", "CREATE TABLE orders (note text NULL)"),
+		change("a copy made with its rows", "CREATE TABLE copied AS SELECT * FROM outbox_event", "DROP TABLE copied"),
 		change("the table of marks", "ALTER TABLE waybill_meta ADD COLUMN changed_at datetime(6) NULL FIRST"),
 		change("the table recreated", "RENAME TABLE outbox_event TO outbox_before", "CREATE TABLE outbox_event LIKE outbox_before",
 			"ALTER TABLE outbox_event AUTO_INCREMENT = 100000"),

@@ -17,6 +17,7 @@ const (
 	codeNoDatabaseRight    = 1044
 	codeWrongPassword      = 1045
 	codeNoDatabase         = 1049
+	codeSyntax             = 1064
 	codeNoRight            = 1142
 	codeNoColumnRight      = 1143
 	codeNoTable            = 1146
@@ -29,7 +30,7 @@ const (
 )
 
 const (
-	hintGrants  = "grant what the script of grants lists"
+	hintGrants  = "grant the account REPLICATION SLAVE and REPLICATION CLIENT ON *.*, SELECT on the table of events, and SELECT, INSERT and UPDATE on that of settings"
 	hintPrimary = "the database accepts no writes: connect to the primary"
 )
 

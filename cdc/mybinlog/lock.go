@@ -107,6 +107,8 @@ func (l *lock) keep(ctx context.Context, lost func(error)) {
 // free gives the lock back. What the server cannot be told, it finds out when
 // the connection ends.
 func (l *lock) free(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
 	_, _ = l.conn.ExecContext(ctx, unlockSQL, l.source.lockName())
 	l.drop()
 }

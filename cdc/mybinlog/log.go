@@ -12,31 +12,26 @@ import (
 )
 
 const (
-	logEndSQL      = `SHOW BINARY LOG STATUS`
-	logEndMariaSQL = `SHOW MASTER STATUS`
-	logFilesSQL    = `SHOW BINARY LOGS`
+	// Of two statements the one that the server knows: MySQL before 8.4 and MariaDB
+	// have the second, MySQL since then the first.
+	logEndSQL    = `SHOW BINARY LOG STATUS`
+	logEndOldSQL = `SHOW MASTER STATUS`
+
+	logFilesSQL = `SHOW BINARY LOGS`
 	// The first events of a file say what was logged before it.
 	fileStartSQL = `SHOW BINLOG EVENTS IN ? LIMIT 5`
 	// What of the position is not there any more, and what never was.
 	placeSQL = `SELECT GTID_SUBTRACT(@@GLOBAL.gtid_purged, ?), GTID_SUBTRACT(?, @@GLOBAL.gtid_executed)`
 )
 
-// logEnd is the place at which the server writes.
-type logEnd struct {
-	file       string
-	position   uint64
-	do, ignore string // databases that are logged, and those that are not
-}
+// logEnd is what is said of the log that is written: the databases that are in it,
+// and those that are not.
+type logEnd struct{ do, ignore string }
 
-func (s *Source) logEnd(ctx context.Context, found server) (end logEnd, err error) {
-	text := logEndSQL
-	if found.isMaria() {
-		text = logEndMariaSQL
-	}
-	err = s.table(ctx, text, nil, func(row []string) {
+func (s *Source) logEnd(ctx context.Context) (end logEnd, err error) {
+	err = s.either(ctx, logEndSQL, logEndOldSQL, func(row []string) {
 		if len(row) >= 4 {
-			end.file, end.do, end.ignore = row[0], row[2], row[3]
-			_, _ = fmt.Sscan(row[1], &end.position)
+			end = logEnd{do: row[2], ignore: row[3]}
 		}
 	})
 	return end, classify("find the end of the log", err)
@@ -73,6 +68,15 @@ func (s *Source) files(ctx context.Context) (files []logFile, err error) {
 		}
 	})
 	return files, classify("list the files of the log", err)
+}
+
+// either runs the first of two statements that the server knows.
+func (s *Source) either(ctx context.Context, first, second string, do func(row []string)) error {
+	err := s.table(ctx, first, nil, do)
+	if codeOf(err) == codeSyntax {
+		err = s.table(ctx, second, nil, do)
+	}
+	return err
 }
 
 // table reads statements whose columns differ from version to version.
@@ -182,19 +186,15 @@ func (s *Source) verifyMaria(ctx context.Context, found server, from domains) er
 
 // Replicas and other readers of the log, by the number that each of them claims.
 const (
-	replicasSQL      = `SHOW REPLICAS`
-	replicasMariaSQL = `SHOW SLAVE HOSTS`
+	replicasSQL    = `SHOW REPLICAS`
+	replicasOldSQL = `SHOW SLAVE HOSTS`
 )
 
 // rival returns who else reads the log under our number. Whoever may not look
 // gets no answer.
-func (s *Source) rival(ctx context.Context, found server, serverID uint32) string {
-	text := replicasSQL
-	if found.isMaria() {
-		text = replicasMariaSQL
-	}
+func (s *Source) rival(ctx context.Context, serverID uint32) string {
 	rival := ""
-	_ = s.table(ctx, text, nil, func(row []string) {
+	_ = s.either(ctx, replicasSQL, replicasOldSQL, func(row []string) {
 		if len(row) >= 2 && row[0] == fmt.Sprint(serverID) && !strings.HasPrefix(row[1], s.readerPrefix()) {
 			rival = "a replica on host " + row[1]
 			if row[1] == "" {
@@ -215,7 +215,7 @@ func conflict(serverID uint32, rival string, err error) error {
 
 // ending says why a stream has ended. A log that cannot be read on is asked what
 // became of the position, since the texts of this error differ.
-func (s *Source) ending(ctx context.Context, found server, serverID uint32, at place, err error) error {
+func (s *Source) ending(ctx context.Context, serverID uint32, at place, err error) error {
 	switch codeOf(err) {
 	case codeSameServerID:
 		return conflict(serverID, "another reader", err)
@@ -223,7 +223,7 @@ func (s *Source) ending(ctx context.Context, found server, serverID uint32, at p
 	default:
 		return classify("read the log", err)
 	}
-	if rival := s.rival(ctx, found, serverID); rival != "" {
+	if rival := s.rival(ctx, serverID); rival != "" {
 		return conflict(serverID, rival, err)
 	}
 	if strings.Contains(err.Error(), "same server_uuid/server_id") {

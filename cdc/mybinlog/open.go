@@ -47,7 +47,7 @@ func (s *Source) open(ctx context.Context, held *lock, from cdc.Position) (*stre
 		}
 	}
 	id := s.serverID(found)
-	if rival := s.rival(ctx, found, id); rival != "" {
+	if rival := s.rival(ctx, id); rival != "" {
 		return nil, conflict(id, rival, nil)
 	}
 	to, err := s.address(ctx)
@@ -147,7 +147,7 @@ func (s *Source) start(ctx context.Context, held *lock, found server, to address
 		if running.Err() != nil {
 			err = errClosed
 		} else {
-			err = s.ending(running, found, id, made.reached(), err)
+			err = s.ending(running, id, made.reached(), err)
 		}
 		ending <- err
 		made.fail(err)

@@ -112,7 +112,7 @@ func (s *Source) Check(ctx context.Context) []cdc.Check {
 	if err != nil {
 		return []cdc.Check{{Name: "reachable", Detail: err.Error()}}
 	}
-	checks := append(s.settingsChecks(found), s.checkTables(ctx), s.checkFilters(ctx, found), s.checkRights(ctx, found), checkExpiry(found))
+	checks := append(s.settingsChecks(found), s.checkTables(ctx), s.checkFilters(ctx), s.checkRights(ctx), checkExpiry(found))
 	if found.values["binlog_row_metadata"] != "FULL" {
 		checks = append(checks, cdc.Check{
 			Name: "binlog_row_metadata", OK: true, Detail: found.values["binlog_row_metadata"] + ": columns are found in the catalogue",
@@ -167,9 +167,9 @@ func (s *Source) checkTables(ctx context.Context) cdc.Check {
 }
 
 // checkFilters looks whether the server leaves the database out of its log.
-func (s *Source) checkFilters(ctx context.Context, found server) cdc.Check {
+func (s *Source) checkFilters(ctx context.Context) cdc.Check {
 	check := cdc.Check{Name: "binlog filters", OK: true, Detail: "none"}
-	end, err := s.logEnd(ctx, found)
+	end, err := s.logEnd(ctx)
 	if err != nil {
 		check.OK, check.Detail, check.Hint = false, err.Error(), hintGrants
 		return check
@@ -184,31 +184,22 @@ func (s *Source) checkFilters(ctx context.Context, found server) cdc.Check {
 
 const grantsSQL = `SHOW GRANTS`
 
-func (s *Source) checkRights(ctx context.Context, found server) cdc.Check {
-	check := cdc.Check{Name: "privileges", Hint: hintGrants}
-	rows, err := s.db.QueryContext(ctx, grantsSQL)
+func (s *Source) checkRights(ctx context.Context) cdc.Check {
+	check := cdc.Check{Name: "privileges", Detail: "the account has no right REPLICATION SLAVE", Hint: hintGrants}
+	roles := false
+	err := s.table(ctx, grantsSQL, nil, func(row []string) {
+		line := strings.ToUpper(row[0])
+		switch {
+		case !strings.Contains(line, " ON "):
+			roles = true
+		case strings.Contains(line, " ON *.*") && (strings.Contains(line, "REPLICATION SLAVE") || strings.Contains(line, "ALL PRIVILEGES")):
+			check = cdc.Check{Name: check.Name, OK: true, Detail: "the account may read the log"}
+		}
+	})
 	if err != nil {
 		check.Detail = err.Error()
-		return check
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			check.Detail = err.Error()
-			return check
-		}
-		line = strings.ToUpper(line)
-		if !strings.Contains(line, " ON ") {
-			check = cdc.Check{Name: check.Name, OK: true, Detail: "the account has roles, which may have the right REPLICATION SLAVE"}
-			continue
-		}
-		if strings.Contains(line, " ON *.*") && (strings.Contains(line, "REPLICATION SLAVE") || strings.Contains(line, "ALL PRIVILEGES")) {
-			return cdc.Check{Name: check.Name, OK: true, Detail: "the account may read the log"}
-		}
-	}
-	if !check.OK {
-		check.Detail = "the account has no right REPLICATION SLAVE"
+	} else if roles && !check.OK {
+		check = cdc.Check{Name: check.Name, OK: true, Detail: "the account has roles, which may have the right REPLICATION SLAVE"}
 	}
 	return check
 }

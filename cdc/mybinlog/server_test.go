@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,10 +35,11 @@ type server struct {
 	// needs skips where there are no programs of it.
 	needs func(tb testing.TB) (environment string)
 
-	once sync.Once
-	home string
-	dsn  string
-	err  error
+	once        sync.Once
+	home        string
+	environment []string
+	dsn         string
+	err         error
 }
 
 var servers = []*server{
@@ -88,7 +90,8 @@ func (s *server) launch(environment string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.env("up", environment, fmt.Sprintf("WAYBILL_ENV_%s_PORT=%d", strings.ToUpper(s.name), port)); err != nil {
+	s.environment = []string{environment, fmt.Sprintf("WAYBILL_ENV_%s_PORT=%d", strings.ToUpper(s.name), port)}
+	if err := s.env("up"); err != nil {
 		return err
 	}
 	s.dsn = fmt.Sprintf("waybill:waybill@tcp(127.0.0.1:%d)/waybill?lock_wait_timeout=20", port)
@@ -117,9 +120,22 @@ func (s *server) stop() error {
 	return os.RemoveAll(s.home)
 }
 
-func (s *server) env(verb string, environment ...string) error {
+// crash ends the server without a word to its clients.
+func (s *server) crash() error {
+	text, err := os.ReadFile(filepath.Join(s.home, s.name, "pid"))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+func (s *server) env(verb string) error {
 	command := exec.Command(filepath.Join("..", "..", "test", "env", "env"), verb, s.name)
-	command.Env = append(append(os.Environ(), "WAYBILL_ENV_HOME="+s.home), environment...)
+	command.Env = append(append(os.Environ(), "WAYBILL_ENV_HOME="+s.home), s.environment...)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	if err := command.Run(); err != nil {
@@ -290,6 +306,9 @@ func (d *database) purge(t testing.TB) {
 				t.Fatal(err)
 			}
 			names = append(names, values[0].(*sql.NullString).String)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
 		}
 		return names
 	}

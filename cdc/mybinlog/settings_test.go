@@ -77,7 +77,7 @@ func TestNoNamesInTheLog(t *testing.T) {
 				t.Errorf("id %d was told and never committed", id)
 			}
 		}
-		if got := len(f.told.IDs) + f.told.Undecodable; f.told.Undecodable == 0 || got < len(want)/2 {
+		if f.told.Undecodable == 0 || len(f.told.IDs) < 2 {
 			t.Errorf("got %d ids and %d undecodable of %d", len(f.told.IDs), f.told.Undecodable, len(want))
 		}
 	})
@@ -106,7 +106,7 @@ func TestGrants(t *testing.T) {
 				// As the relay has it, without what the log needs.
 				run(t, d.db, "GRANT SELECT, INSERT, UPDATE ON "+quote(d.schema)+".* TO "+account)
 				_, err := source.Open(t.Context(), "")
-				if !errors.As(err, &refused) || refused.State != cdc.Misconfigured || !strings.Contains(refused.Hint, "grant") {
+				if !errors.As(err, &refused) || refused.State != cdc.Misconfigured || !strings.Contains(refused.Hint, "REPLICATION SLAVE") {
 					t.Errorf("without REPLICATION SLAVE: got %v, want %s with a hint", err, cdc.Misconfigured)
 				}
 				if bad := failing(source.Check(t.Context())); !strings.Contains(bad, "privileges") {
@@ -349,6 +349,37 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// A server that is killed comes back with its log, and the reader finds its place.
+func TestServerIsKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		d := s.database(t)
+		f := follow(t, d.source(t), "")
+		want := d.commit(t, 2)
+		f.toMark(t)
+		f.want(t, want, 0)
+		if err := s.crash(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		waitFor(t, "the stream to end", func() bool { err = f.next(t); return err != nil })
+		if cdc.StateOf(err) != cdc.Unreachable {
+			t.Errorf("the end: got %v, want %s", err, cdc.Unreachable)
+		}
+		f.close(t)
+		if _, err := f.source.Open(t.Context(), f.after); cdc.StateOf(err) != cdc.Unreachable {
+			t.Errorf("while it is down: got %v, want %s", err, cdc.Unreachable)
+		}
+		if err := s.env("up"); err != nil {
+			t.Fatal(err)
+		}
+		want = d.commit(t, 2)
+		f = follow(t, f.source, f.after)
+		f.toMark(t)
+		f.want(t, want, 0)
+	})
+}
+
+// One process reads at a time, for each outbox.
 func TestOneReaderPerName(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		d := s.database(t)

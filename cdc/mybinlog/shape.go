@@ -33,8 +33,7 @@ type catalogue func(ctx context.Context, table string) ([]column, error)
 
 // newShape looks for the columns. The log may name them itself, see
 // binlog_row_metadata. Where it does not, the catalogue is asked, which tells how
-// the table is now: its answer holds only where the types up to the column are
-// those of the log.
+// the table is now: its answer holds only where all types are those of the log.
 func newShape(ctx context.Context, t *replication.TableMapEvent, names []string, outbox bool, ask catalogue) *shape {
 	s := &shape{outbox: outbox, kinds: slices.Clone(t.ColumnType), meta: t.ColumnMeta, wanted: [2]int{-1, -1}}
 	if len(t.ColumnName) == len(s.kinds) {
@@ -45,18 +44,28 @@ func newShape(ctx context.Context, t *replication.TableMapEvent, names []string,
 		return s
 	}
 	columns, err := ask(ctx, string(t.Table))
-	if err != nil {
+	if err != nil || !s.fits(columns) {
 		return s
 	}
 	for i, have := range columns {
-		if i >= len(s.kinds) || !have.logsAs(s.kinds[i], s.meta[i]) {
-			break
-		}
 		if s.want(names, i, have.name) && outbox {
 			s.unsigned = have.unsigned
 		}
 	}
 	return s
+}
+
+// fits reports whether the columns can be those of the log.
+func (s *shape) fits(columns []column) bool {
+	if len(columns) != len(s.kinds) {
+		return false
+	}
+	for i, have := range columns {
+		if !have.logsAs(s.kinds[i], s.meta[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *shape) want(names []string, place int, name string) bool {

@@ -2,6 +2,7 @@ package mybinlog_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -237,6 +238,28 @@ CREATE TABLE outbox_event (
 				"(0, "+strings.Repeat("NULL, ", 21)+"'empty', NULL, NULL, 43, NULL)")
 		f.toMark(t)
 		f.want(t, []int64{42, 43}, 0)
+	})
+}
+
+// The rows of a partition say which one it is, and a TRUNCATE may be of one.
+func TestPartitions(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		d := s.database(t)
+		run(t, d.db, "DROP TABLE outbox_event",
+			"CREATE TABLE outbox_event (id bigint NOT NULL AUTO_INCREMENT PRIMARY KEY, event_id varchar(128) NOT NULL) ENGINE = InnoDB PARTITION BY HASH (id) PARTITIONS 4")
+		f := follow(t, d.source(t), "")
+		f.toMark(t)
+		want := d.commit(t, 6)
+		// Within one statement the rows of a partition may come together.
+		slices.Sort(want)
+		run(t, d.db, "ALTER TABLE outbox_event TRUNCATE PARTITION p1")
+		run(t, d.db, "UPDATE outbox_event SET event_id = CONCAT(event_id, 'x')")
+		f.toMark(t)
+		slices.Sort(f.told.IDs)
+		f.want(t, want, 0)
+		if f.told.Truncates != 1 {
+			t.Errorf("got %d truncates, want 1", f.told.Truncates)
+		}
 	})
 }
 
