@@ -317,7 +317,7 @@ var troubles = []trouble{
 	{
 		name: "the tables belong to a newer release", plant: func(d *desk) { d.add(order("e1", 1)); d.SetSchemaVersion(store.SchemaVersion + 1) },
 		status: told{"the waybill tables belong to a newer release", ""},
-		doctor: told{"this release knows 2", "use the release that migrated them"},
+		doctor: told{fmt.Sprint("this release knows ", store.SchemaVersion), "use the release that migrated them"},
 	},
 	{
 		name: "an id that a shell would obey", plant: func(d *desk) {
