@@ -304,13 +304,22 @@ func timeAt(types []column, got []any, at int) time.Time {
 }
 
 func textAt(got []any, at int) string {
-	if at < 0 || got[at] == nil {
+	if at < 0 {
 		return ""
 	}
-	if raw, ok := got[at].([]byte); ok {
-		return string(raw)
+	return textOf(got[at])
+}
+
+func textOf(cell any) string {
+	switch x := cell.(type) {
+	case nil:
+		return ""
+	case string:
+		return x
+	case []byte:
+		return string(x)
 	}
-	return fmt.Sprint(got[at])
+	return fmt.Sprint(cell)
 }
 
 // markAt reads a boolean, or a time that is set once the row is deleted.

@@ -20,9 +20,21 @@ import (
 type Database struct {
 	DB      *sql.DB
 	Dialect Dialect
+	// Texts, where set, reads large ranges faster than database/sql hands rows
+	// over. For connections of pgx it is ReadTexts of store/postgres.
+	Texts TextReader
 
 	timeout time.Duration // of one statement; zero for none
 }
+
+// TextReader runs a query on a connection of [Database.DB], as sql.Conn.Raw has
+// it, and hands over each row as the server writes it: numbers in decimal digits,
+// bytes as they are, nil for NULL. What it hands over is valid during the call.
+//
+// Begin is called once, before the rows, with the names of the columns' types as
+// database/sql has them. A query whose arguments or columns have other forms than
+// that is not carried out, or not read: the answer is then false, without a row.
+type TextReader func(ctx context.Context, driverConn any, query string, args []any, begin func(types []string) error, row func(values [][]byte) error) (read bool, err error)
 
 // Databases are the databases of a check by the names it uses.
 type Databases map[string]Database
@@ -55,8 +67,21 @@ func (d Database) snapshot(ctx context.Context, f func(queryer) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // there is nothing to commit
+	defer tx.end()
 	return f(tx)
+}
+
+// snapshot is a transaction and the connection it is on.
+type snapshot struct {
+	*sql.Tx
+	conn  *sql.Conn
+	texts TextReader
+}
+
+// end ends it; there is nothing to commit.
+func (s *snapshot) end() {
+	_ = s.Rollback()
+	_ = s.conn.Close()
 }
 
 // limitPostgres bounds the statements of a transaction on the server, too, and
@@ -71,21 +96,30 @@ SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2,
 // lockTimeout is how long a read waits for whoever changes a table.
 const lockTimeout = 5 * time.Second
 
-func (d Database) begin(ctx context.Context) (*sql.Tx, error) {
+func (d Database) begin(ctx context.Context) (*snapshot, error) {
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	if d.Dialect == SQLite {
 		options.Isolation = sql.LevelDefault // every transaction sees one state
 	}
-	tx, err := d.DB.BeginTx(ctx, options)
-	if err != nil || d.Dialect != Postgres || d.timeout == 0 {
-		return tx, err
+	conn, err := d.DB.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, options)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	s := &snapshot{Tx: tx, conn: conn, texts: d.Texts}
+	if d.Dialect != Postgres || d.timeout == 0 {
+		return s, nil
 	}
 	milliseconds := func(limit time.Duration) string { return strconv.FormatInt(max(limit.Milliseconds(), 1), 10) }
 	if _, err := tx.ExecContext(ctx, limitPostgres, milliseconds(d.timeout), milliseconds(min(d.timeout, lockTimeout))); err != nil {
-		_ = tx.Rollback()
+		s.end()
 		return nil, err
 	}
-	return tx, nil
+	return s, nil
 }
 
 // bounded returns a statement as the server is to carry it out within the

@@ -245,8 +245,32 @@ func (v literal) value(c column) Value {
 // same reports whether the value and one of another arm are equal as they
 // stand; false says nothing.
 func (v literal) same(c column, kind Kind, other any) bool {
+	text, is := v.as(c, kind)
+	switch x := other.(type) {
+	case nil:
+		return is && text == nil
+	case string:
+		return is && text != nil && string(text) == x
+	case []byte:
+		return is && text != nil && bytes.Equal(text, x)
+	case int64:
+		var digits [20]byte
+		return is && bytes.Equal(text, strconv.AppendInt(digits[:0], x, 10))
+	}
+	return false
+}
+
+// sameText does the same for a text of another arm, nil for NULL.
+func (v literal) sameText(c column, kind Kind, other []byte) bool {
+	text, is := v.as(c, kind)
+	return is && (text == nil) == (other == nil) && bytes.Equal(text, other)
+}
+
+// as returns the text by which the value is compared with one of a kind, nil for
+// null; false where that cannot be told from how it stands.
+func (v literal) as(c column, kind Kind) ([]byte, bool) {
 	if len(v) == 0 {
-		return other == nil
+		return nil, true
 	}
 	as := c.as
 	text := []byte(v)
@@ -254,34 +278,22 @@ func (v literal) same(c column, kind Kind, other any) bool {
 	case '"':
 		var ok bool
 		if text, ok = v.plain(); !ok || as == KindJSON {
-			return false
+			return nil, false
 		}
 		if as == KindAuto {
 			as = KindText
 		}
 	case 'n':
-		return other == nil
+		return nil, true
 	case '{', '[', 't', 'f':
-		return false
+		return nil, false
 	default:
 		if as == KindAuto {
 			as = KindNumber
 		}
 		if as != KindNumber {
-			return false
+			return nil, false
 		}
 	}
-	if as != kind {
-		return false
-	}
-	switch x := other.(type) {
-	case string:
-		return string(text) == x
-	case []byte:
-		return bytes.Equal(text, x)
-	case int64:
-		var digits [20]byte
-		return bytes.Equal(text, strconv.AppendInt(digits[:0], x, 10))
-	}
-	return false
+	return text, as == kind
 }

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"iter"
 	"slices"
 	"strings"
@@ -125,7 +124,7 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 		d.whole.To = &to
 	}
 	if err != nil {
-		_ = snapshot.Rollback()
+		snapshot.end()
 		d.whole.To = nil
 		return failed(err)
 	}
@@ -139,11 +138,11 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 
 // rest reads the arms that follow: the log in the snapshot of the rows, if it
 // is in their database, and the read side after both.
-func (d *desk) rest(ctx context.Context, snapshot *sql.Tx, rows int) error {
+func (d *desk) rest(ctx context.Context, snapshot *snapshot, rows int) error {
 	c := d.check
 	const crowd = 4 // times as many keys as the leading arm has
 	err := func() error {
-		defer func() { _ = snapshot.Rollback() }() // there is nothing to commit
+		defer snapshot.end()
 		if c.Write != nil && c.Log != nil && c.Write.Database == c.Log.Database {
 			return d.readEvents(ctx, snapshot, -crowd*rows)
 		}

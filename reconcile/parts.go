@@ -138,9 +138,9 @@ func (p *parts) put(ctx context.Context, q queryer, s *statement, as *sheet, ont
 // compare takes one part off the shelves, sorts it and compares it.
 func (p *parts) compare(n int) (page, error) {
 	for i, into := range []*sheet{&p.write, &p.log, &p.read} {
-		fold := p.prover.newer
-		if i != 1 {
-			fold = nil
+		var fold fold
+		if i == 1 {
+			fold = p.prover.newer
 		}
 		if err := p.shelves[i].take(n, into, fold); err != nil {
 			return page{}, err
@@ -195,7 +195,7 @@ func (s *shelf) close() {
 }
 
 // take fills a sheet from a part, in the order of the keys, events by version.
-func (s *shelf) take(n int, into *sheet, fold func(old, row []any) (bool, error)) error {
+func (s *shelf) take(n int, into *sheet, fold fold) error {
 	b := &s.bins[n]
 	var text []byte
 	for _, block := range b.blocks {
@@ -224,7 +224,8 @@ func (s *shelf) take(n int, into *sheet, fold func(old, row []any) (bool, error)
 	})
 	into.cells, into.orders, into.ends, into.read = into.cells[:0], into.orders[:0], into.ends[:0], 0
 	for i := range rows {
-		if err := into.append(rows[i].order, rows[i].cells, fold); err != nil {
+		into.cells = append(into.cells, rows[i].cells...)
+		if err := into.keep(rows[i].order, fold); err != nil {
 			return err
 		}
 	}

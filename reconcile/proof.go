@@ -24,6 +24,7 @@ type proof struct {
 
 	found page
 	noted []note // of the key at hand
+	sent  string // a word for the state of an event that was sent
 }
 
 func newProof(t *tables, write, log, read *sheet) proof {
@@ -47,46 +48,55 @@ type mark struct {
 
 // newer decides which of two events of a key stands for all, and marks keys of
 // which one alone is not enough.
-func (p *proof) newer(old, row []any) (replace bool, err error) {
+func (p *proof) newer(old, last int) (replace bool, err error) {
 	l := p.log
-	at := l.len() - 1
-	if old == nil {
-		l.marks = append(l.marks[:at], mark{1, row[l.version] == nil || p.rules.EveryVersion && !p.first(row)})
+	if old < 0 {
+		l.marks = append(l.marks[:last], mark{1, l.absent(last, l.version) || p.rules.EveryVersion && !p.first(last)})
 		return false, nil
 	}
-	m := &l.marks[at]
+	m := &l.marks[old]
 	m.events++
-	was, err := versionOf(old[l.version])
+	was, err := l.versionOf(old)
 	if err != nil {
 		return false, err
 	}
-	is, err := versionOf(row[l.version])
+	is, err := l.versionOf(last)
 	if err != nil {
 		return false, err
 	}
-	m.odd = m.odd || row[l.version] == nil || was == is || p.rules.EveryVersion && (is != was+1 || !p.isSent(row))
+	m.odd = m.odd || l.absent(last, l.version) || was == is || p.rules.EveryVersion && (is != was+1 || !p.isSent(last))
 	return is > was, nil
 }
 
 // first reports whether a key's history, without gaps, may begin by an event.
-func (p *proof) first(row []any) bool {
-	version, err := versionOf(row[p.log.version])
-	return err == nil && (version == p.rules.FirstVersion || p.check.LogRetention > 0) && p.isSent(row)
+func (p *proof) first(i int) bool {
+	version, err := p.log.versionOf(i)
+	return err == nil && (version == p.rules.FirstVersion || p.check.LogRetention > 0) && p.isSent(i)
 }
 
-func (p *proof) isSent(row []any) bool {
+func (p *proof) isSent(i int) bool {
 	if p.log.state < 0 {
 		return true
 	}
-	word, ok := row[p.log.state].(string)
-	if !ok {
-		word = textAt(row, p.log.state)
+	if p.log.texts.on {
+		word := p.log.texts.cell(i*p.log.width + p.log.state)
+		if p.sent != "" && string(word) == p.sent {
+			return true
+		}
 	}
-	return p.check.Log.state(word) == StateSent
+	word, ok := p.log.cell(i, p.log.state).(string)
+	if !ok {
+		word = textAt(p.log.row(i), p.log.state)
+	}
+	if p.check.Log.state(word) != StateSent {
+		return false
+	}
+	p.sent = word
+	return true
 }
 
-func (p *proof) isDelete(row []any) bool {
-	return p.log.event >= 0 && slices.Contains(p.check.Log.Deletes, textAt(row, p.log.event))
+func (p *proof) isDelete(i int) bool {
+	return p.log.event >= 0 && slices.Contains(p.check.Log.Deletes, textOf(p.log.cell(i, p.log.event)))
 }
 
 // page merges the sheets of a range.
@@ -149,10 +159,10 @@ func (p *proof) count(write, log, read int) {
 // proved reports whether a key has no verdict; -1 is a sheet without it.
 func (p *proof) proved(write, log, read int) bool {
 	p.noted = p.noted[:0]
-	if log >= 0 && (p.log.marks[log].odd || !p.isSent(p.log.row(log))) {
+	if log >= 0 && (p.log.marks[log].odd || !p.isSent(log)) {
 		return false
 	}
-	if log >= 0 && p.isDelete(p.log.row(log)) {
+	if log >= 0 && p.isDelete(log) {
 		return (write < 0 || p.write.gone(write) && p.sameVersion(p.write, write, p.log, log)) && (read < 0 || p.read.gone(read))
 	}
 	if p.rules.HasWrite && (write < 0 || p.write.gone(write)) || p.rules.HasRead && (read < 0 || p.read.gone(read)) || p.rules.HasLog && log < 0 {
@@ -170,8 +180,11 @@ func (p *proof) proved(write, log, read int) bool {
 }
 
 func (p *proof) sameVersion(a *sheet, i int, b *sheet, j int) bool {
-	va, errA := versionOf(a.row(i)[a.version])
-	vb, errB := versionOf(b.row(j)[b.version])
+	if a.texts.on && b.texts.on && a.texts.whole && b.texts.whole && bytes.Equal(a.texts.cell(i*a.width+a.version), b.texts.cell(j*b.width+b.version)) {
+		return true
+	}
+	va, errA := a.versionOf(i)
+	vb, errB := b.versionOf(j)
 	return errA == nil && errB == nil && va == vb
 }
 
@@ -190,7 +203,7 @@ func (p *proof) sameRows(write, read int) bool {
 // sameContent compares either side with the event.
 func (p *proof) sameContent(write, log, read int) bool {
 	document := p.log.payload >= 0
-	if document && !p.open(p.log.row(log)[p.log.payload]) {
+	if document && !p.open(log) {
 		return false
 	}
 	for i := range p.rules.Columns {
@@ -222,8 +235,11 @@ func (p *proof) sameContent(write, log, read int) bool {
 }
 
 // open finds the compared members in an event's payload.
-func (p *proof) open(payload any) bool {
-	switch x := payload.(type) {
+func (p *proof) open(i int) bool {
+	if l := p.log; l.texts.on {
+		return literals(l.texts.cell(i*l.width+l.payload), p.paths, p.literals)
+	}
+	switch x := p.log.cell(i, p.log.payload).(type) {
 	case []byte:
 		return literals(x, p.paths, p.literals)
 	case string:
@@ -233,7 +249,10 @@ func (p *proof) open(payload any) bool {
 }
 
 func (p *proof) sameMember(s *sheet, at, i int) (equal bool, how string) {
-	value := s.row(at)[s.compared[i]]
+	if s.texts.on && p.literals[i].sameText(p.members[i], s.kinds[i], s.texts.cell(at*s.width+s.compared[i])) {
+		return true, ""
+	}
+	value := s.cell(at, s.compared[i])
 	if p.literals[i].same(p.members[i], s.kinds[i], value) {
 		return true, ""
 	}
@@ -242,11 +261,24 @@ func (p *proof) sameMember(s *sheet, at, i int) (equal bool, how string) {
 
 // same compares the i-th column of two sheets, as it stands if that will do.
 func same(a *sheet, i int, b *sheet, j, column int) (equal bool, how string) {
-	x, y := a.row(i)[a.compared[column]], b.row(j)[b.compared[column]]
-	if a.kinds[column] == b.kinds[column] && sameRaw(x, y, a.kinds[column]) {
+	if a.kinds[column] == b.kinds[column] && sameAsItStands(a, i, b, j, column) {
 		return true, ""
 	}
-	return Equal(a.columns[column].value(x), b.columns[column].value(y))
+	return Equal(a.columns[column].value(a.cell(i, a.compared[column])), b.columns[column].value(b.cell(j, b.compared[column])))
+}
+
+func sameAsItStands(a *sheet, i int, b *sheet, j, column int) bool {
+	m, n, kind := i*a.width+a.compared[column], j*b.width+b.compared[column], a.kinds[column]
+	switch {
+	case a.texts.on && b.texts.on:
+		x, y := a.texts.cell(m), b.texts.cell(n)
+		return (x == nil) == (y == nil) && bytes.Equal(x, y)
+	case a.texts.on:
+		return sameText(a.texts.cell(m), b.cells[n], kind)
+	case b.texts.on:
+		return sameText(b.texts.cell(n), a.cells[m], kind)
+	}
+	return sameRaw(a.cells[m], b.cells[n], kind)
 }
 
 // sameRaw reports whether two values of one kind of column are equal as they

@@ -23,13 +23,22 @@ func (d *dice) some() any {
 	return d.one("a", "a", "a", []byte("a"), "b", nil, "", "1.10", "1.1", int64(1), time.Unix(7, 0).UTC(), "1970-01-01T00:00:07Z", true)
 }
 
-// layout has the compared columns from one on.
+// text is what a server may write, of types whose values are told by their texts.
+func (d *dice) text() any {
+	return d.one("a", "a", "a", "b", nil, "", "1.10", "1.1", "1", "1970-01-01T00:00:07Z")
+}
+
+// layout has the compared columns from one on. Every other sheet has texts.
 func (d *dice) layout(s *sheet, first int) {
+	s.texts = texts{on: d.IntN(2) == 0}
 	s.width = first + len(d.check.Compare)
 	s.version, s.removed, s.state, s.event, s.payload = 1, -1, -1, -1, -1
 	s.types = make([]column, s.width)
 	for i := range s.types {
 		s.types[i].digits = -1
+		if s.texts.on {
+			s.types[i].database = d.one("TEXT", "TEXT", "TEXT", "NUMERIC").(string)
+		}
 	}
 	s.compared = s.compared[:0]
 	for i := range d.check.Compare {
@@ -42,23 +51,45 @@ func (d *dice) layout(s *sheet, first int) {
 // row adds a row to a sheet and returns it as Judge knows it.
 func (d *dice) row(s *sheet, removable bool) *Row {
 	cells := []any{"k", int64(1 + d.IntN(3)), nil}
-	if removable {
+	if removable && !s.texts.on {
 		s.removed = 2
 		cells[2] = d.one(nil, nil, nil, true)
 	}
 	row := &Row{Version: cells[1].(int64), Deleted: markAt(s.types, cells, s.removed)}
 	for i := range d.check.Compare {
-		cells = append(cells, d.some())
+		cells = append(cells, d.value(s))
 		row.Values = append(row.Values, d.t.valueAt(s.types, cells, 3+i, i))
 	}
 	d.put(s, cells, nil)
 	return row
 }
 
-func (d *dice) put(s *sheet, cells []any, fold func(old, row []any) (bool, error)) {
+func (d *dice) value(s *sheet) any {
+	if s.texts.on {
+		return d.text()
+	}
+	return d.some()
+}
+
+func (d *dice) put(s *sheet, cells []any, fold fold) {
 	order, err := appendOrder(nil, d.t.kinds, cells)
-	if err == nil {
-		err = s.append(order, cells, fold)
+	switch {
+	case err != nil:
+	case s.texts.on:
+		var values [][]byte
+		for _, cell := range cells {
+			if cell == nil {
+				values = append(values, nil)
+				continue
+			}
+			values = append(values, append([]byte{}, fmt.Sprint(cell)...))
+		}
+		if err = s.texts.add(values); err == nil {
+			err = s.keep(order, fold)
+		}
+	default:
+		s.cells = append(s.cells, cells...)
+		err = s.keep(order, fold)
 	}
 	if err != nil {
 		panic(err)
@@ -76,7 +107,7 @@ func (d *dice) events() (events []Event) {
 			cells := []any{"k", version, state, d.one("changed", "changed", "changed", "deleted")}
 			e := Event{ID: fmt.Sprint("e", len(events)), Version: version, Word: state, State: d.check.Log.state(state), Delete: cells[3] == "deleted"}
 			for i := range d.check.Compare {
-				cells = append(cells, d.some())
+				cells = append(cells, d.value(s))
 				e.Values = append(e.Values, d.t.valueAt(s.types, cells, 4+i, i))
 			}
 			d.put(s, cells, d.desk.prover.newer)
@@ -91,7 +122,7 @@ func (d *dice) events() (events []Event) {
 func TestWhatIsProvedHasNoVerdict(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 7))
 	proved := map[string]int{}
-	for range 40_000 {
+	for range 80_000 {
 		arms := random.IntN(4)
 		check := Check{
 			Name: "dice", Key: []KeyPart{{Name: "id"}}, Compare: []Column{{Name: "x"}, {Name: "y", As: []Kind{KindAuto, KindNumber, KindTime}[random.IntN(3)]}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // sheet holds the rows of one arm in one range as the driver gave them, each
@@ -13,7 +14,8 @@ import (
 type sheet struct {
 	layout
 	width  int
-	cells  []any  // width of each row, the key's parts first
+	cells  []any  // width of each row, the key's parts first; none where it has texts
+	texts  texts  // the same as the server wrote it
 	orders []byte // what the keys compare by, one after another
 	ends   []int  // where each ends in orders
 	read   int64  // rows that were read; of a log more than keys
@@ -47,9 +49,54 @@ func (l *layout) resolve(t *tables) {
 // gone reports whether a row is marked as deleted.
 func (s *sheet) gone(i int) bool { return s.removed >= 0 && markAt(s.types, s.row(i), s.removed) }
 
+// absent reports whether a cell is NULL.
+func (s *sheet) absent(i, at int) bool {
+	if s.texts.on {
+		return s.texts.cell(i*s.width+at) == nil
+	}
+	return s.cells[i*s.width+at] == nil
+}
+
+// versionOf returns the version of a row.
+func (s *sheet) versionOf(i int) (int64, error) {
+	if !s.texts.on {
+		return versionOf(s.cells[i*s.width+s.version])
+	}
+	text := s.texts.cell(i*s.width + s.version)
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return n, nil
+	}
+	return versionOf(s.cell(i, s.version))
+}
+
 func (s *sheet) len() int { return len(s.ends) }
 
-func (s *sheet) row(i int) []any { return s.cells[i*s.width : (i+1)*s.width] }
+// cell returns a cell as a driver would.
+func (s *sheet) cell(i, at int) any {
+	if !s.texts.on {
+		return s.cells[i*s.width+at]
+	}
+	text := s.texts.cell(i*s.width + at)
+	switch {
+	case text == nil:
+		return nil
+	case s.types[at].kind() == KindBinary:
+		return text
+	}
+	return string(text)
+}
+
+// row returns a row as a driver would.
+func (s *sheet) row(i int) []any {
+	if !s.texts.on {
+		return s.cells[i*s.width : (i+1)*s.width]
+	}
+	row := make([]any, s.width)
+	for at := range row {
+		row[at] = s.cell(i, at)
+	}
+	return row
+}
 
 func (s *sheet) order(i int) []byte {
 	if i == 0 {
@@ -65,12 +112,20 @@ func (s *sheet) key(i int, kinds []KeyKind) (Key, error) { return NewKey(kinds, 
 // so that they are better read in smaller ranges.
 var errCrowded = errors.New("more keys than fit into memory")
 
-// fill reads a statement's rows; with more than so many keys it fails. Of a
-// log, fold is handed each row, with the one of the same key that was kept so
-// far, if any, and says whether it takes that one's place.
-func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement, most int, fold func(old, row []any) (replace bool, err error)) (err error) {
+// fold says of the last row of a log's sheet, which has the same key as the one
+// before or, where that is -1, a new one, whether it takes that one's place.
+type fold func(old, last int) (replace bool, err error)
+
+// fill reads a statement's rows; with more than so many keys it fails. Of a log,
+// fold decides which row stands for a key.
+func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement, most int, fold fold) (err error) {
 	ctx, cancel := t.limit(ctx)
 	defer cancel()
+	s.read = 0
+	s.cells, s.orders, s.ends = s.cells[:0], s.orders[:0], s.ends[:0]
+	if read, err := s.fillTexts(ctx, t, q, text, most, fold); read || err != nil {
+		return err
+	}
 	rows, err := q.QueryContext(ctx, text.bounded(ctx), text.args...)
 	if err != nil {
 		return err
@@ -80,8 +135,7 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 		return err
 	}
 	s.resolve(t)
-	s.width, s.read = len(s.types), 0
-	s.cells, s.orders, s.ends = s.cells[:0], s.orders[:0], s.ends[:0]
+	s.width = len(s.types)
 	targets := make([]any, s.width)
 	var order []byte
 	for rows.Next() {
@@ -90,7 +144,7 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 		}
 		at := len(s.cells)
 		s.grow(at + s.width)
-		row := s.cells[at : at+s.width]
+		row := s.cells[at:]
 		for i := range row {
 			targets[i] = &row[i]
 		}
@@ -101,46 +155,55 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 		if order, err = appendOrder(order[:0], t.kinds, row); err != nil {
 			return err
 		}
-		// The row is where it belongs already: append finds it there.
-		s.cells = s.cells[:at]
-		if err := s.append(order, row, fold); err != nil {
+		if err := s.keep(order, fold); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-// append takes a row over; keys must come in ascending order.
-func (s *sheet) append(order []byte, row []any, fold func(old, row []any) (replace bool, err error)) error {
+// keep takes over the row whose cells were added last; keys must come in
+// ascending order.
+func (s *sheet) keep(order []byte, fold fold) error {
 	n, compared := s.len(), 1
 	if n > 0 {
 		compared = bytes.Compare(order, s.order(n-1))
 	}
 	switch {
 	case compared < 0:
-		return disorder(fmt.Errorf("a key of %s comes too late", s.name(row)))
+		return disorder(fmt.Errorf("a key of %s comes too late", s.name(n)))
 	case compared == 0 && fold == nil:
-		return disorder(fmt.Errorf("the key of %s comes twice", s.name(row)))
+		return disorder(fmt.Errorf("the key of %s comes twice", s.name(n)))
 	case compared == 0: // one of a key's events stands for all
-		old := s.row(n - 1)
-		replace, err := fold(old, row)
-		if replace {
-			copy(old, row)
-		}
+		replace, err := fold(n-1, n)
+		s.drop(n, replace)
 		return err
 	}
-	s.cells = append(s.cells, row...)
 	s.orders = append(s.orders, order...)
 	s.ends = append(s.ends, len(s.orders))
 	if fold != nil {
-		_, err := fold(nil, s.row(n))
+		_, err := fold(-1, n)
 		return err
 	}
 	return nil
 }
 
+// drop takes the last row's cells off, or lets them take the place of the row
+// before.
+func (s *sheet) drop(last int, replace bool) {
+	if s.texts.on {
+		s.texts.drop(last*s.width, s.width, replace)
+		return
+	}
+	at := last * s.width
+	if replace {
+		copy(s.cells[at-s.width:at], s.cells[at:])
+	}
+	s.cells = s.cells[:at]
+}
+
 // name tells a row from others in an error.
-func (s *sheet) name(row []any) string { return fmt.Sprintf("%.80q", textAt(row, 0)) }
+func (s *sheet) name(i int) string { return fmt.Sprintf("%.80q", textAt(s.row(i), 0)) }
 
 func (s *sheet) grow(n int) {
 	if cap(s.cells) < n {
@@ -156,7 +219,7 @@ func (s *sheet) grow(n int) {
 func (s *sheet) cut(kinds []KeyKind) (Key, error) {
 	n := s.len() - 1
 	key, err := s.key(n, kinds)
-	s.cells = s.cells[:n*s.width]
+	s.drop(n, false)
 	s.ends = s.ends[:n]
 	s.orders = s.orders[:0]
 	if n > 0 {

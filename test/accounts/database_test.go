@@ -17,6 +17,7 @@ import (
 
 	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/reconcile"
+	"github.com/waybillhq/waybill/store/postgres"
 )
 
 // unlikeBytes makes PostgreSQL sort text as people do, which keys must not follow.
@@ -55,7 +56,11 @@ func open(t *testing.T, dialect reconcile.Dialect) reconcile.Database {
 		settings.Params = map[string]string{"time_zone": "'+00:00'"}
 		db = connect(t, "mysql", settings.FormatDSN())
 	}
-	return reconcile.Database{DB: db, Dialect: dialect}
+	d := reconcile.Database{DB: db, Dialect: dialect}
+	if dialect == reconcile.Postgres {
+		d.Texts = postgres.ReadTexts
+	}
+	return d
 }
 
 func connect(t *testing.T, driver, dsn string) *sql.DB {

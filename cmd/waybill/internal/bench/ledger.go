@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/checks"
 	"github.com/waybillhq/waybill/reconcile"
 )
 
@@ -248,8 +249,8 @@ func (t *task) compare(ctx context.Context, d *database) (_ *outcome, err error)
 		Read:    &reconcile.Table{Database: "search", Table: "loan_view", Version: "version", EventID: "last_event_id"},
 		Confirm: []time.Duration{},
 	}, reconcile.Databases{
-		"shop":   {DB: d.db, Dialect: reconcile.Dialect(d.kind)},
-		"search": {DB: read.db, Dialect: reconcile.Dialect(read.kind)},
+		"shop":   checks.Of(d.db, d.kind),
+		"search": checks.Of(read.db, read.kind),
 	}, nil)
 	if err != nil {
 		return nil, err

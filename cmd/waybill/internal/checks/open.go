@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/reconcile"
+	"github.com/waybillhq/waybill/store/postgres"
 )
 
 // Opened are the databases of a check, open.
@@ -29,6 +30,15 @@ func (o *Opened) Close() {
 	for _, database := range o.Databases {
 		_ = database.DB.Close()
 	}
+}
+
+// Of is an open database of a kind, as the engine wants it.
+func Of(db *sql.DB, kind string) reconcile.Database {
+	d := reconcile.Database{DB: db, Dialect: reconcile.Dialect(kind)}
+	if d.Dialect == reconcile.Postgres {
+		d.Texts = postgres.ReadTexts
+	}
+	return d
 }
 
 // Open opens the databases that a check names. Unless writing is asked for, a
@@ -46,7 +56,7 @@ func (f *File) Open(ctx context.Context, check *reconcile.Check, writing bool) (
 		}
 		db, secrets, err := database.open(writing)
 		if err == nil {
-			opened.Databases[name] = reconcile.Database{DB: db, Dialect: reconcile.Dialect(database.Kind)}
+			opened.Databases[name] = Of(db, database.Kind)
 			opened.Secrets = append(opened.Secrets, secrets...)
 			err = db.PingContext(ctx)
 		}

@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/waybillhq/waybill/internal/testenv"
+	"github.com/waybillhq/waybill/store/postgres"
+)
+
+// readTexts returns each row as texts, NULL as "NULL".
+func readTexts(t *testing.T, ctx context.Context, query string, args ...any) (types []string, rows [][]string, read bool, err error) {
+	t.Helper()
+	db, err := sql.Open("pgx", testenv.Postgres15(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.Raw(func(driverConn any) error {
+		read, err = postgres.ReadTexts(ctx, driverConn, query, args, func(names []string) error {
+			types = names
+			return nil
+		}, func(values [][]byte) error {
+			var row []string
+			for _, value := range values {
+				if value == nil {
+					row = append(row, "NULL")
+					continue
+				}
+				row = append(row, string(value))
+			}
+			rows = append(rows, row)
+			return nil
+		})
+		return nil
+	})
+	var one int
+	if ctx.Err() == nil {
+		if queryErr := conn.QueryRowContext(t.Context(), "SELECT 1").Scan(&one); queryErr != nil {
+			t.Errorf("the connection afterwards: %v", queryErr)
+		}
+	}
+	return types, rows, read, err
+}
+
+func TestReadTexts(t *testing.T) {
+	const query = `
+SELECT i::text, 'v'::varchar(3), i, i::smallint, 1.50::numeric(9, 2), '\x00ff'::bytea, ''::text, NULL::text, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'::uuid, '{"a": 1}'::json
+FROM generate_series($1::bigint, $2::bigint) AS s (i) WHERE 'x' = $3 ORDER BY s.i`
+	types, rows, read, err := readTexts(t, t.Context(), query, int64(-1), uint64(1), "x")
+	if err != nil || !read {
+		t.Fatalf("read %v, %v", read, err)
+	}
+	if want := []string{"TEXT", "VARCHAR", "INT8", "INT2", "NUMERIC", "BYTEA", "TEXT", "TEXT", "UUID", "JSON"}; !cmp.Equal(types, want) {
+		t.Errorf("types %v, want %v", types, want)
+	}
+	var want [][]string
+	for _, n := range []string{"-1", "0", "1"} {
+		want = append(want, []string{n, "v", n, n, "1.50", "\x00\xff", "", "NULL", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", `{"a": 1}`})
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("rows, -want +got:\n%s", diff)
+	}
+}
+
+func TestReadTextsLeavesOthersAlone(t *testing.T) {
+	for query, args := range map[string][]any{
+		"SELECT now()":               nil,
+		"SELECT 1.5::float8":         nil,
+		"SELECT true":                nil,
+		"SELECT $1::bytea IS NULL":   {[]byte("x")},
+		"SELECT '1', '{}'::jsonb, 1": nil, // its text is another than json's
+	} {
+		if _, rows, read, err := readTexts(t, t.Context(), query, args...); read || err != nil || rows != nil {
+			t.Errorf("%s: read %v, %v, rows %v", query, read, err, rows)
+		}
+	}
+}
+
+func TestReadTextsReturnsErrors(t *testing.T) {
+	for _, query := range []string{"SELECT 1 / (n - 2) FROM generate_series(1, 3) n", "SELECT * FROM no_such_table_here"} {
+		if _, _, _, err := readTexts(t, t.Context(), query); err == nil {
+			t.Errorf("%s: no error", query)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, _, err := readTexts(t, ctx, "SELECT 1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended context: %v", err)
+	}
+	if _, _, read, err := readTexts(t, t.Context(), fmt.Sprintf("SELECT g FROM generate_series(1, %d) g", 10_000)); !read || err != nil {
+		t.Errorf("many rows: %v, %v", read, err)
+	}
+}
