@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -35,6 +36,10 @@ func TestMain(m *testing.M) {
 	if part == nil {
 		os.Exit(m.Run())
 	}
+	go func() { // the pipe ends with the process at its other end, however that does
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := part(ctx); err != nil {

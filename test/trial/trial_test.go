@@ -35,8 +35,9 @@ func purchasesCheck() *reconcile.Check {
 		Log:      &reconcile.Log{Table: reconcile.Table{Database: "shop"}, Outbox: &reconcile.Outbox{AggregateType: "purchase"}, Deletes: []string{removed}},
 		Read:     &reconcile.Table{Database: "search", Table: "purchase_view", Version: "version", EventID: "event_id", UpdatedAt: "updated_at"},
 		Consumer: &reconcile.Consumer{Database: "search"},
-		// A killed consumer is missed for two seconds, a killed relay for as long.
-		Exemption: 20 * time.Second, Deadline: 20 * time.Second, Confirm: []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond},
+		// A killed consumer is missed for two seconds, a killed relay for as long; the
+		// machine may do other work.
+		Exemption: 30 * time.Second, Deadline: 30 * time.Second, Confirm: []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond},
 		Window: 15 * time.Second, ChunkRows: 500,
 	}
 }
@@ -130,8 +131,8 @@ func TestEachFaultIsFoundAndNothingElse(t *testing.T) {
 	for _, line := range w.truth.missed() {
 		t.Errorf("not found: %s", line)
 	}
-	if s.faults < *numberOf || s.recall() != 1 || s.precision() != 1 {
-		t.Errorf("%d faults, recall %g, precision %g: want %d, 1 and 1", s.faults, s.recall(), s.precision(), *numberOf)
+	if s.faults < *numberOf || s.recall() != 1 || s.precision() != 1 || w.kills() < 2 {
+		t.Errorf("%d faults, %d kills, recall %g, precision %g: want %d, 2 at least, 1 and 1", s.faults, w.kills(), s.recall(), s.precision(), *numberOf)
 	}
 }
 
@@ -141,24 +142,31 @@ func TestABusyDayHasNoFinding(t *testing.T) {
 		t.Skip("needs databases and Kafka for half a minute")
 	}
 	var lines []string
-	for i := range *quietOf {
-		n := seed(t)
-		w := newTown(t, n, 1200)
-		busy, calm := context.WithTimeout(t.Context(), 20*time.Second)
-		loaded := w.load(busy, 4)
-		peace := w.chaos(busy, 2*time.Second)
-		runs := w.watch(busy)()
-		loaded()
-		peace()
-		calm()
-		w.drained(time.Minute)
-		last := w.look(w.runner(false), reconcile.ModeFull, false)
-		dense := w.look(w.runner(true), reconcile.ModeFull, true)
-		lines = append(lines, fmt.Sprintf("run %2d, seed %20d: %5d changes, %2d kills, %2d runs of the check: %d findings; at the end %d keys, %d differences, %d with every version, %d in flight",
-			i+1, n, w.changes, w.kills(), runs+2, len(w.truth.strange), last.Keys, last.Differences, dense.Differences, last.InFlight))
-		if last.Differences+dense.Differences+last.InFlight+last.Unverified != 0 || w.changes < 200 || w.kills() < 5 {
-			t.Errorf("%s\n%s", lines[i], last.Text())
-		}
+	for range *quietOf {
+		t.Run("run", func(t *testing.T) { lines = append(lines, busyDay(t)) })
 	}
 	t.Log("\n" + strings.Join(lines, "\n"))
+}
+
+// busyDay returns what was done and found.
+func busyDay(t *testing.T) string {
+	n := seed(t)
+	w := newTown(t, n, 1200)
+	busy, calm := context.WithCancel(t.Context()) // a deadline would be one for each statement, too
+	defer calm()
+	defer time.AfterFunc(20*time.Second, calm).Stop()
+	loaded := w.load(busy, 4)
+	peace := w.chaos(busy, 2*time.Second)
+	runs := w.watch(busy)()
+	loaded()
+	peace()
+	w.drained(time.Minute)
+	last := w.look(w.runner(false), reconcile.ModeFull, false)
+	dense := w.look(w.runner(true), reconcile.ModeFull, true)
+	line := fmt.Sprintf("seed %20d: %5d changes, %2d kills, %2d runs of the check: %d findings; at the end %d keys, %d differences, %d with every version, %d in flight",
+		n, w.changes, w.kills(), runs+2, len(w.truth.strange), last.Keys, last.Differences, dense.Differences, last.InFlight)
+	if last.Differences+dense.Differences+last.InFlight+last.Unverified != 0 || w.changes < 200 || w.kills() < 2 {
+		t.Errorf("%s\n%s", line, last.Text())
+	}
+	return line
 }
