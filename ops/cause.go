@@ -32,6 +32,7 @@ const (
 	CauseNoTrigger        = "trigger-missing"    // nothing queues what plain SQL inserts
 	CauseNotQueued        = "not-queued"         // of one event: nothing will send it
 	CauseExternal         = "external-behind"    // the program that delivers instead of relays does not
+	CauseLog              = "log-not-followed"   // the database's own log does not help
 	CauseFailing          = "failing"            // of one event: attempts fail, or the one before it does
 	CauseClock            = "clock"              // of one event: it is from the future
 )
@@ -56,6 +57,8 @@ func relayCause(reason, text string) (name, fix string) {
 		return CauseBroker, "start the broker, or mend broker.url; sending goes on by itself. Look with: waybill doctor"
 	case "topic":
 		return CauseTopic, topicFix(text)
+	case "cdc":
+		return CauseLog, "events are read from the queue meanwhile, a little later. Look with: waybill doctor"
 	default:
 		return CauseDatabase, "make the database writable again; the relay goes on by itself. Look with: waybill doctor"
 	}

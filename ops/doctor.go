@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/cdc"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -37,6 +38,10 @@ type DoctorConfig struct {
 	MaxPendingAge time.Duration
 	// Inboxes are the consumers' databases.
 	Inboxes []Inbox
+	// Source, where set, is the database's own log, and Mode what relays are
+	// configured for, as in relay.Config.
+	Source cdc.Source
+	Mode   string
 	// Now, where set, is this process's clock, to be compared with the database's.
 	Now func() time.Time
 }
@@ -95,7 +100,7 @@ func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosi
 		d.config.Limit = 100
 	}
 	goOn, err := d.schema(ctx)
-	for _, examine := range []func(context.Context) error{d.write, d.delivery, d.unqueued, d.orphans, d.leases, d.relays, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
+	for _, examine := range []func(context.Context) error{d.write, d.delivery, d.unqueued, d.orphans, d.leases, d.relays, d.log, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
 		if err != nil || !goOn {
 			break
 		}

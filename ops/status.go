@@ -15,6 +15,7 @@ type StatusStore interface {
 	store.Schema
 	store.Inspector
 	store.Leases
+	store.Positions
 }
 
 // StatusConfig adjusts [ReadStatus]. Nil means all defaults.
@@ -51,6 +52,8 @@ type Status struct {
 	Consumers []ConsumerStatus `json:"consumers"` // never nil
 	Schema    SchemaStatus     `json:"schema"`
 	Delivery  DeliveryStatus   `json:"delivery"`
+	// Log is absent where the database's own log is not read.
+	Log *LogStatus `json:"log,omitempty"`
 }
 
 // QueueStatus counts unsettled events.
@@ -132,6 +135,9 @@ func ReadStatus(ctx context.Context, st StatusStore, config *StatusConfig) (Stat
 			rs.Report = r.Report
 		}
 		status.Relays = append(status.Relays, rs)
+	}
+	if status.Log, err = ReadLog(ctx, st, relays); err != nil {
+		return Status{}, err
 	}
 	status.Consumers = ReadConsumers(ctx, config.Inboxes)
 	found := causes{state: Green, all: []Cause{}}
@@ -230,7 +236,7 @@ func relayReasons(text []byte) []relayReason {
 	var reasons []relayReason
 	for _, reason := range report.Reasons {
 		switch reason.Name {
-		case "database", "broker", "topic":
+		case "database", "broker", "topic", "cdc":
 			reasons = append(reasons, relayReason{reason, report.State})
 		}
 	}

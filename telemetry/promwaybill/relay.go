@@ -21,6 +21,7 @@ type Relay struct {
 	paused                                    *prometheus.GaugeVec
 	pauses                                    *prometheus.CounterVec
 	known, inFlight, heldKeys, draining, owed *prometheus.GaugeVec
+	log                                       *logMetrics
 }
 
 // NewRelay returns a collector to be fed by [Relay.Events].
@@ -48,6 +49,7 @@ func NewRelay(config *Config) *Relay {
 	r.heldKeys = r.gauge("held_keys", "Keys in backoff or behind a dead event.")
 	r.draining = r.gauge("draining_keys", "Keys that are read one by one.")
 	r.owed = r.gauge("unsettled", "Events that the broker answered for and the database does not know of yet.")
+	r.log = newLogMetrics(&r.instruments)
 	for _, g := range []*prometheus.GaugeVec{r.lanes, r.relays, r.known, r.inFlight, r.heldKeys, r.draining, r.owed} {
 		g.WithLabelValues().Set(0)
 	}
@@ -101,6 +103,10 @@ func (r *Relay) Events(next relay.Events) relay.Events {
 			r.outOfOrder.WithLabelValues(r.topics.label(i.Topic)).Inc()
 			tell(next.OutOfOrder, i)
 		},
+		Feed: func(i relay.FeedInfo) {
+			r.log.changed(&i)
+			tell(next.Feed, i)
+		},
 		Stats: func(s relay.Stats) {
 			r.stats(&s)
 			tell(next.Stats, s)
@@ -140,6 +146,9 @@ func (r *Relay) stats(s *relay.Stats) {
 	r.heldKeys.WithLabelValues().Set(float64(s.HeldKeys))
 	r.draining.WithLabelValues().Set(float64(s.Draining))
 	r.owed.WithLabelValues().Set(float64(s.Unsettled))
+	if s.Feed != nil {
+		r.log.picture(s.Feed)
+	}
 }
 
 // scopeTopic is empty for an outage of all topics.
