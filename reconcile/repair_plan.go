@@ -210,7 +210,7 @@ func (w *planner) void() error {
 	}
 	e := waybill.Event{Type: m.Voided, Topic: m.Topic, CausationID: top.ID, OccurredAt: w.plan.At, Data: []byte(fmt.Sprintf(`{"voided":%q}`, top.ID))}
 	if before := w.holding.latest(); before != nil {
-		e.Topic, e.CorrelationID = before.Topic, before.CorrelationID
+		e.Topic, e.CorrelationID = cmp.Or(before.Topic, e.Topic), before.CorrelationID
 	}
 	if err := w.complete(&e, top.Version+1); err != nil {
 		w.await(err.Error())

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // block is a code block in a page that a shell can run.
@@ -99,6 +101,7 @@ func (r *reader) follow(file string) {
 		switch {
 		case b.is("in background"):
 			r.background(where, b)
+		case b.is("with duckdb") && !r.duckdb():
 		case b.is("until it succeeds"):
 			r.until(where, b)
 		default:
@@ -107,6 +110,34 @@ func (r *reader) follow(file string) {
 			}
 		}
 	}
+}
+
+// duckdb puts the shell of DuckDB on the path; where it is missing the subtest
+// says so, and fails where it is required.
+func (r *reader) duckdb() (there bool) {
+	r.t.Run("duckdb", func(t *testing.T) {
+		program := testenv.DuckDB1(t)
+		folder := filepath.Join(r.t.TempDir(), "duckdb")
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(program, filepath.Join(folder, "duckdb")); err != nil {
+			t.Fatal(err)
+		}
+		r.env = append(r.env, "PATH="+folder+":"+r.path())
+		there = true
+	})
+	return there
+}
+
+// path is where programs are looked for: the last word counts.
+func (r *reader) path() (path string) {
+	for _, variable := range r.env {
+		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
+			path = value
+		}
+	}
+	return path
 }
 
 func (r *reader) command(ctx context.Context, b *block, script string) *exec.Cmd {
