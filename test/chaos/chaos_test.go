@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybillhq/waybill/store"
 	"github.com/waybillhq/waybill/test/chaos/verdict"
 )
 
@@ -80,12 +81,14 @@ func chaos(t *testing.T, kind string, great ...string) {
 	}
 	seen := w.look(stuck)
 	findings := seen.Check()
-	for i, f := range findings {
-		if i == 40 {
-			t.Errorf("and %d more", len(findings)-i)
-			break
+	shown := make(map[string]int)
+	for _, f := range findings {
+		if shown[f.Promise]++; shown[f.Promise] <= 10 {
+			t.Error(f)
 		}
-		t.Error(f)
+	}
+	for promise, n := range shown {
+		t.Errorf("%s: %d findings in all", promise, n)
 	}
 	if t.Failed() {
 		t.Logf("again: %s", again)
@@ -173,6 +176,7 @@ func (w *town) summary(seen *verdict.Seen, findings int, began time.Time, took t
 	for _, c := range seen.Consumed {
 		duplicates += c.Duplicates
 	}
+	logged := told(seen)
 	stale, away := 0, 0
 	for _, p := range w.posts {
 		stale += p.count("a write was refused")
@@ -183,8 +187,8 @@ func (w *town) summary(seen *verdict.Seen, findings int, began time.Time, took t
 		lasts.Seconds(), time.Since(began).Seconds(), took.Seconds())
 	fmt.Fprintf(&b, "transactions: %d committed, %d rolled back, %d failed, %d with an unknown end, of which %d had been committed\n",
 		states[verdict.OK], states[verdict.RolledBack], states[verdict.Failed], states[verdict.Unknown], lostAnswers(seen))
-	fmt.Fprintf(&b, "events: %d committed, %d records, %d effects, %d duplicates absorbed, %d writes by stale owners refused\n",
-		len(seen.Facts), len(seen.Records), len(seen.Effects), duplicates, stale)
+	fmt.Fprintf(&b, "events: %d committed, %d of them told by the log, %d records, %d effects, %d duplicates absorbed, %d writes by stale owners refused\n",
+		len(seen.Facts), logged, len(seen.Records), len(seen.Effects), duplicates, stale)
 	var done []string
 	for _, what := range slices.Sorted(maps.Keys(w.done)) {
 		done = append(done, fmt.Sprintf("%d %s", w.done[what], what))
@@ -192,6 +196,16 @@ func (w *town) summary(seen *verdict.Seen, findings int, began time.Time, took t
 	fmt.Fprintf(&b, "done: %s; %d starts met a server that was away\n", strings.Join(done, ", "), away)
 	fmt.Fprintf(&b, "findings: %d; events of which one could be wrong with 95 %%: less than 1 in %d", findings, len(seen.Facts)/3)
 	return b.String()
+}
+
+// told is how many events the database's log has told of.
+func told(seen *verdict.Seen) (n int) {
+	for i := range seen.Receipts {
+		if seen.Receipts[i].Via == store.ModeCDC {
+			n++
+		}
+	}
+	return n
 }
 
 // lostAnswers is how many transactions were committed of which the writer never
@@ -227,6 +241,9 @@ func (w *town) enough(seen *verdict.Seen) {
 	}
 	if !refused[verdict.Poison] || !refused[verdict.TooLarge] {
 		w.t.Error("there was no event to refuse")
+	}
+	if n := told(seen); (n == 0) != (*mode == modePoll) {
+		w.t.Errorf("in mode %s the log has told of %d events", *mode, n)
 	}
 	for _, what := range []string{killBroker, killDatabase} {
 		if w.done[what] == 0 {

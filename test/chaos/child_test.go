@@ -112,7 +112,7 @@ func child(ctx context.Context) error {
 func openBroker(ctx context.Context) (*kafka.Broker, error) {
 	link := os.Getenv(envKafka)
 	return kafka.Open(ctx, &kafka.Config{
-		Brokers: []string{os.Getenv(envBroker)}, SessionTimeout: 2 * time.Second, RebalanceTimeout: 10 * time.Second, ConnectTimeout: 2 * time.Second,
+		Brokers: []string{os.Getenv(envBroker)}, SessionTimeout: 2 * time.Second, ConnectTimeout: 2 * time.Second,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, link)
 		},

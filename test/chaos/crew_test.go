@@ -33,6 +33,9 @@ type post struct {
 	done    chan struct{}
 }
 
+// restartAfter is the pause of the service manager.
+const restartAfter = 400 * time.Millisecond
+
 var started atomic.Int64
 
 // keep starts a process whenever there is none, until the post is closed.
@@ -52,12 +55,12 @@ func (p *post) keep() {
 				return
 			}
 			if process == nil { // the database is away: try again soon
-				time.Sleep(200 * time.Millisecond)
+				time.Sleep(restartAfter)
 				continue
 			}
 			<-process.Done()
 			p.ended(process)
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(restartAfter)
 		}
 	}()
 }
@@ -168,6 +171,9 @@ func (p *post) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, process := range p.all {
+		if i < len(p.all)-3 {
+			continue
+		}
 		text := process.Output.String()
 		if len(text) > 3000 {
 			text = "..." + text[len(text)-3000:]

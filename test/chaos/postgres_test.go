@@ -158,7 +158,7 @@ func (p *pair) ready() (err error) {
 	}
 	defer func() { _ = db.Close() }()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		n := 0
+		var n int
 		if n, err = number(context.Background(), db, streaming); err == nil && n == 1 {
 			return nil
 		}

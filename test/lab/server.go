@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -55,7 +56,7 @@ func (s *Server) Up() error { return s.run("up") }
 func (s *Server) Down() error { return s.run("down") }
 
 func (s *Server) run(verb string) error {
-	command := exec.Command("../env/env", verb, s.Name)
+	command := exec.CommandContext(context.Background(), "../env/env", verb, s.Name) // a test that is over stops its servers, too
 	command.Env = append(os.Environ(), "WAYBILL_ENV_HOME="+s.Home, fmt.Sprintf("WAYBILL_ENV_%s_PORT=%d", strings.ToUpper(s.Name), s.Port))
 	command.Env = append(command.Env, s.env...)
 	var out bytes.Buffer
@@ -102,7 +103,7 @@ func (s *Server) Kill() error {
 }
 
 func (s *Server) answers() bool {
-	conn, err := net.Dial("tcp", s.Address())
+	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", s.Address())
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -160,7 +161,7 @@ func FreePorts(t testing.TB, n int) int {
 		first := lowestPort + int(at%(highestPort-lowestPort))
 		free := true
 		for port := first; port < first+n && free; port++ {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 			if free = err == nil; free {
 				_ = l.Close()
 			}

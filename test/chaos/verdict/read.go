@@ -15,7 +15,7 @@ FROM outbox_event ORDER BY id`
 
 const selectQueue = `SELECT id, status, retry_count, COALESCE(last_error, '') FROM outbox_pending ORDER BY id`
 
-const selectReceipts = `SELECT id, event_id, outcome, published_to FROM outbox_receipt ORDER BY id`
+const selectReceipts = `SELECT id, event_id, outcome, via, published_to FROM outbox_receipt ORDER BY id`
 
 const selectWrites = `SELECT event_row, who, owner, status, retries, last_error, gone FROM chaos_write ORDER BY seq`
 
@@ -52,7 +52,7 @@ func ReadShop(ctx context.Context, db *sql.DB) (s Shop, err error) {
 		}),
 		each(ctx, db, selectReceipts, func(scan scanner) error {
 			var r Receipt
-			err := scan(&r.Row, &r.EventID, &r.Outcome, &r.Place)
+			err := scan(&r.Row, &r.EventID, &r.Outcome, &r.Via, &r.Place)
 			s.Receipts = append(s.Receipts, r)
 			return err
 		}),

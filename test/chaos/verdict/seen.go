@@ -55,6 +55,7 @@ type Receipt struct {
 	Row     int64
 	EventID string
 	Outcome string
+	Via     string // "poll" or "cdc": what told the relay of it
 	Place   string // "topic[partition]@offset"
 }
 
