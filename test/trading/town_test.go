@@ -3,16 +3,12 @@ package trading
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -168,60 +164,35 @@ func number(t *testing.T, db *sql.DB, query string) (n int) {
 	return n
 }
 
-// A process is this binary as a consumer.
-type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	output *lab.Output
-	done   chan struct{}
-	err    error
-}
-
-func (w *town) start() *process {
+// start runs this binary as a consumer.
+func (w *town) start() *lab.Process {
 	w.t.Helper()
-	p := &process{t: w.t, output: &lab.Output{}, done: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), envKind+"="+w.kind, envDSN+"="+w.backDSN, envKafka+"="+w.kafka, envRun+"="+w.run, envCoupons+"="+w.couponsURL, envSession+"="+w.session.String())
-	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	if err := p.cmd.Start(); err != nil {
+	p, err := lab.Start(w.t, envKind+"="+w.kind, envDSN+"="+w.backDSN, envKafka+"="+w.kafka, envRun+"="+w.run, envCoupons+"="+w.couponsURL, envSession+"="+w.session.String())
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	go func() {
-		defer close(p.done)
-		p.err = p.cmd.Wait()
-	}()
 	w.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if text := p.output.String(); w.t.Failed() && text != "" {
-			w.t.Logf("consumer %d:\n%.4000s", p.cmd.Process.Pid, text)
+		<-p.Done()
+		if text := p.Output.String(); w.t.Failed() && text != "" {
+			w.t.Logf("consumer:\n%.4000s", text)
 		}
 	})
 	return p
 }
 
-// kill ends the process as a power cut would.
-func (p *process) kill() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		p.t.Fatalf("the consumer had ended by itself: %v: %s", err, p.output)
-	}
-	<-p.done
-	var exit *exec.ExitError
-	if !errors.As(p.err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		p.t.Fatalf("the consumer ended with %v, want SIGKILL\n%s", p.err, p.output)
+// kill ends a consumer as a power cut would.
+func (w *town) kill(p *lab.Process) {
+	w.t.Helper()
+	if err := p.Kill(); err != nil {
+		w.t.Fatalf("consumer: %v\n%s", err, p.Output)
 	}
 }
 
-// stop asks the process to drain, and demands that it does.
-func (p *process) stop() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
-	<-p.done
-	if p.err != nil {
-		p.t.Errorf("consumer after SIGTERM: %v, want exit 0\n%s", p.err, p.output)
+// stop asks a consumer to drain, and demands that it does.
+func (w *town) stop(p *lab.Process) {
+	w.t.Helper()
+	if err := p.Stop(); err != nil {
+		w.t.Errorf("consumer after SIGTERM: %v, want exit 0\n%s", err, p.Output)
 	}
 }
 
@@ -257,7 +228,7 @@ func shortestSession(t *testing.T, address string) time.Duration {
 
 // torment kills consumers, one after the other, and starts another in the place
 // of each; now and then one stops in good order instead.
-func (w *town) torment(kills int, processes []*process) {
+func (w *town) torment(kills int, processes []*lab.Process) {
 	w.t.Helper()
 	// A group whose members die faster than it misses them never gets to read.
 	tick := time.NewTicker(w.session + 2*time.Second)
@@ -266,9 +237,9 @@ func (w *town) torment(kills int, processes []*process) {
 		<-tick.C
 		victim := n % len(processes)
 		if n%4 == 3 {
-			processes[victim].stop()
+			w.stop(processes[victim])
 		} else {
-			processes[victim].kill()
+			w.kill(processes[victim])
 			kills--
 		}
 		processes[victim] = w.start()

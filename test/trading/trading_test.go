@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill/examples/trading/chain"
+	"github.com/waybillhq/waybill/test/lab"
 )
 
 var (
@@ -30,7 +31,7 @@ func TestChainOnMySQLAndKafka(t *testing.T)    { t.Parallel(); trade(t, "mysql9"
 func trade(t *testing.T, kind string) {
 	began := time.Now()
 	w := newTown(t, kind, *delayed)
-	processes := []*process{w.start(), w.start()}
+	processes := []*lab.Process{w.start(), w.start()}
 	// An order with poison is not fulfilled, and so has one event less.
 	orders := max(*events*poisonEach/((amendments+3)*poisonEach-1)+1, poisonEach)
 
@@ -46,7 +47,7 @@ func trade(t *testing.T, kind string) {
 	w.waitFor("everything consumed", func() bool { return w.consumed() >= w.wanted() && w.settled() })
 	took := time.Since(began)
 	for _, p := range processes {
-		p.stop()
+		w.stop(p)
 	}
 	w.verify(orders)
 
