@@ -62,6 +62,14 @@ func (c *doctorCmd) Run(a *app) error {
 		NoTrigger: loaded.Store.NoTrigger, Head: loaded.Store.Head, Topics: slices.Sorted(maps.Keys(loaded.Relay.Topics)),
 		MaxPendingAge: loaded.Status.MaxPendingAge, InboxRetention: inboxRetention(loaded.Cleanup), Inboxes: inboxes, Now: now,
 	}
+	source, err := adapter.OpenSource(&loaded.Config, a.logger)
+	if err != nil {
+		return err
+	}
+	if source != nil {
+		defer func() { _ = source.Close() }()
+		settings.Source, settings.Mode = source, loaded.Relay.Mode
+	}
 	if !c.NoBroker && loaded.Broker.Kind != "embedded" {
 		checker, closeBroker, err := a.openChecker(loaded.Broker)
 		if err != nil {

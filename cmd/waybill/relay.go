@@ -13,12 +13,13 @@ import (
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
 	"github.com/waybillhq/waybill/ops"
 	"github.com/waybillhq/waybill/relay"
+	"github.com/waybillhq/waybill/store"
 )
 
-type relayCmd struct{}
+type relayRunCmd struct{}
 
 // Help has the examples.
-func (relayCmd) Help() string {
+func (relayRunCmd) Help() string {
 	return `The relay needs its database to start, and from then on waits for it as for its broker. It shares the lanes with others of
 its kind, and ends in good order at the first SIGTERM or SIGINT. "waybill serve" is the same with probes, metrics and a cleanup.
 
@@ -28,7 +29,7 @@ Examples:
 	waybill relay --set relay.lease_ttl=5s --set log.level=debug`
 }
 
-func (c *relayCmd) Run(a *app) (err error) {
+func (c *relayRunCmd) Run(a *app) (err error) {
 	loaded, err := a.load()
 	if err != nil {
 		return err
@@ -56,6 +57,17 @@ func (a *app) relay(loaded *config.Loaded, st adapter.Store, hooks chain, probes
 	diary := newDiary(a.logger)
 	settings := loaded.Relay.Config()
 	settings.Logger, settings.Events = a.logger, diary.events()
+	settings.Heartbeat = loaded.CDC.Heartbeat
+	source, err := adapter.OpenSource(&loaded.Config, a.logger)
+	switch {
+	case err != nil && settings.Mode == store.ModeCDC:
+		return err
+	case err != nil:
+		a.logger.Warn("the database's own log cannot be read from here; the relay can only poll", "error", err)
+	case source != nil:
+		settings.Source = source
+		defer func() { err = errors.Join(err, source.Close()) }()
+	}
 	if hooks != nil {
 		settings.Events = hooks(settings.Events)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -72,6 +73,13 @@ func (s screen) status(where string, status *ops.Status) string {
 		}
 		b.WriteString("\n" + s.table([]string{"relay", "mode", "live", "lanes", "started"}, rows))
 	}
+	if log := status.Log; log != nil {
+		b.WriteString("\n" + s.table([]string{"log", "state", "delay", "behind", "kept", "headroom", "restarts", "lost", "position"}, [][]string{{
+			oneLine(cmp.Or(log.Source, "-")), cmp.Or(log.State, "-"), time.Duration(log.DelaySeconds * float64(time.Second)).String(),
+			bytesText(log.LagBytes), bytesText(log.RetainedBytes), hoursText(log.HeadroomHours),
+			fmt.Sprint(log.Restarts), fmt.Sprint(log.Losses), oneLine(shortText(log.Position, 40)),
+		}}))
+	}
 	if len(status.Consumers) > 0 {
 		var rows [][]string
 		for _, c := range status.Consumers {
@@ -87,6 +95,31 @@ func (s screen) status(where string, status *ops.Status) string {
 		b.WriteString("\n" + s.table([]string{"inbox", "group", "readers", "retry", "blocked", "waiting", "dead", ""}, rows))
 	}
 	return b.String()
+}
+
+// bytesText and hoursText write "-" for what is not known.
+func bytesText(n int64) string {
+	switch {
+	case n < 0:
+		return "-"
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+}
+
+func hoursText(hours float64) string {
+	if hours < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f h", hours)
+}
+
+func shortText(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n]) + "..."
+	}
+	return cmp.Or(text, "-")
 }
 
 func yesNo(b bool) string {

@@ -17,6 +17,7 @@ type Config struct {
 	Store   Store            `yaml:"store"`
 	Broker  Broker           `yaml:"broker"`
 	Relay   Relay            `yaml:"relay"`
+	CDC     CDC              `yaml:"cdc"`
 	Inboxes map[string]Inbox `yaml:"inboxes"`
 	Status  Status           `yaml:"status"`
 	Cleanup Cleanup          `yaml:"cleanup"`
@@ -86,6 +87,7 @@ type Broker struct {
 
 // Relay mirrors [relay.Config].
 type Relay struct {
+	Mode           string           `yaml:"mode"` // "poll" or "cdc"
 	Host           string           `yaml:"host"`
 	LeaseTTL       time.Duration    `yaml:"lease_ttl"`
 	RenewEvery     time.Duration    `yaml:"renew_every"`
@@ -105,6 +107,17 @@ type Relay struct {
 	Forget         bool             `yaml:"forget"`
 	Default        Topic            `yaml:"default"`
 	Topics         map[string]Topic `yaml:"topics"`
+}
+
+// CDC is how the database's own log is read. Each database takes what it knows.
+type CDC struct {
+	DSN         string        `yaml:"dsn" secret:"dsn"`
+	DSNFile     string        `yaml:"dsn_file" path:"file"`
+	Slot        string        `yaml:"slot"`        // postgres
+	Publication string        `yaml:"publication"` // postgres
+	Failover    bool          `yaml:"failover"`    // postgres 17 and later
+	ServerID    int           `yaml:"server_id"`   // mysql and mariadb
+	Heartbeat   time.Duration `yaml:"heartbeat"`
 }
 
 // Topic mirrors [relay.TopicConfig].
@@ -152,7 +165,7 @@ func (n Names) Store() store.Names { return store.Names(n) }
 // Config returns the relay's configuration, without hooks and logger.
 func (r *Relay) Config() *relay.Config {
 	c := &relay.Config{
-		Host: r.Host, LeaseTTL: r.LeaseTTL, RenewEvery: r.RenewEvery, Grace: r.Grace,
+		Mode: r.Mode, Host: r.Host, LeaseTTL: r.LeaseTTL, RenewEvery: r.RenewEvery, Grace: r.Grace,
 		FetchBatch: r.FetchBatch, PublishBatch: r.PublishBatch, Concurrency: r.Concurrency, PublishTimeout: r.PublishTimeout,
 		PollBusy: r.PollBusy, PollIdle: r.PollIdle, SweepEvery: r.SweepEvery,
 		MaxAttempts: r.MaxAttempts, BackoffMin: r.BackoffMin, BackoffMax: r.BackoffMax,

@@ -82,6 +82,7 @@ func (l *Loaded) resolvePaths(dir string) error {
 	}
 	l.Store.DSN = resolveDSN(base, l.Store.Kind, l.Store.DSN)
 	l.Store.DSNFile = resolve(base, l.Store.DSNFile)
+	l.CDC.DSNFile = resolve(base, l.CDC.DSNFile)
 	l.Broker.URLFile = resolve(base, l.Broker.URLFile)
 	l.Broker.CredentialsFile = resolve(base, l.Broker.CredentialsFile)
 	l.Broker.Dir = resolve(base, l.Broker.Dir)
@@ -126,6 +127,9 @@ func resolveDSN(base, kind, dsn string) string {
 
 func (l *Loaded) readSecretFiles() error {
 	if err := secretFile("store.dsn", l.Store.DSNFile, &l.Store.DSN); err != nil {
+		return err
+	}
+	if err := secretFile("cdc.dsn", l.CDC.DSNFile, &l.CDC.DSN); err != nil {
 		return err
 	}
 	if err := secretFile("broker.url", l.Broker.URLFile, &l.Broker.URL); err != nil {
@@ -183,6 +187,7 @@ func (l *Loaded) setDefaults() {
 
 func (l *Loaded) collectSecrets() {
 	l.Secrets = append(l.Secrets, Hidden(l.Store.DSN)...)
+	l.Secrets = append(l.Secrets, Hidden(l.CDC.DSN)...)
 	l.Secrets = append(l.Secrets, Hidden(l.Broker.URL)...)
 	for _, inbox := range l.Inboxes {
 		l.Secrets = append(l.Secrets, Hidden(inbox.DSN)...)
