@@ -140,30 +140,25 @@ func (c *connector) close(ctx context.Context) error {
 	return err
 }
 
-// drain holds the connector back while the events are written, and then lets it
-// go. It has then read some of them already.
+// drain gives the connector all events at once: of a transaction it is told at
+// its commit, so none of them has been read before.
 func (c *connector) drain(ctx context.Context, t *topics, from *source, n int) (*outcome, error) {
 	before, err := t.count(ctx, from.topic)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.call(ctx, http.MethodPut, "/pause", nil); err != nil {
-		return nil, err
-	}
-	if err := c.awaitState(ctx, "PAUSED"); err != nil {
-		return nil, err
-	}
-	if err := c.site.fill(ctx, from, n); err != nil {
+	commit, err := c.site.insert(ctx, from, n)
+	if err != nil {
 		return nil, err
 	}
 	cpu, err := processCPU(c.pid)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.call(ctx, http.MethodPut, "/resume", nil); err != nil {
+	if err := commit(); err != nil {
 		return nil, err
 	}
-	// Its time begins with the first record, not with the order to begin.
+	// Its time begins with the first record: the database decodes before that.
 	if err := t.await(ctx, from.topic, before+1, time.Minute); err != nil {
 		return nil, err
 	}
@@ -174,30 +169,4 @@ func (c *connector) drain(ctx context.Context, t *topics, from *source, n int) (
 	seconds := since(began)
 	after, err := processCPU(c.pid)
 	return &outcome{Events: n, Seconds: seconds, CPU: after - cpu, PeakMB: peakMB(strconv.Itoa(c.pid))}, err
-}
-
-func (c *connector) awaitState(ctx context.Context, want string) error {
-	for deadline := now().Add(30 * time.Second); ; {
-		text, err := c.ask(ctx, http.MethodGet, "/status", nil)
-		if err != nil {
-			return err
-		}
-		var status struct {
-			Tasks []struct {
-				State string `json:"state"`
-				Trace string `json:"trace"`
-			} `json:"tasks"`
-		}
-		if err := json.Unmarshal(text, &status); err != nil {
-			return err
-		}
-		switch {
-		case len(status.Tasks) == 1 && status.Tasks[0].State == want:
-			return nil
-		case len(status.Tasks) == 1 && status.Tasks[0].State == "FAILED", now().After(deadline):
-			return fmt.Errorf("the task is not %s: %.600s", want, text)
-		case !pause(ctx, 20*time.Millisecond):
-			return ctx.Err()
-		}
-	}
 }

@@ -251,6 +251,7 @@ func (w *watch) reaction() *reaction {
 // reacted writes the table of latencies.
 func (r *report) reacted(all []*reactor) {
 	var b strings.Builder
+	fmt.Fprintf(&b, "%d runs\n", len(all[0].results))
 	fmt.Fprintf(&b, "%-30s %8s %17s %8s %17s %8s %7s\n", "commit to consumer, ms", "p50", "", "p99", "", "% core", "MB")
 	for _, a := range all {
 		p50, p99 := collect(a.results, func(x *reaction) float64 { return x.p50 }), collect(a.results, func(x *reaction) float64 { return x.p99 })

@@ -15,9 +15,9 @@ type report struct{ text string }
 
 func newReport(ctx context.Context, o *options, s *site) *report {
 	kernel, _ := os.ReadFile(procfs + "/sys/kernel/osrelease")
-	return &report{text: fmt.Sprintf("%s, %s; Kafka 4.4.0; Debezium 3.6.1 in Kafka Connect 4.3.1; watermill-sql v4.1.2, watermill v1.5.1; %s\n%s, kernel %s, %d cores of %s; load %s before\n%d runs, %d keys, %d bytes of payload\n\n",
+	return &report{text: fmt.Sprintf("%s, %s; Kafka 4.4.0; Debezium 3.6.1 in Kafka Connect 4.3.1; watermill-sql v4.1.2, watermill v1.5.1; %s\n%s, kernel %s, %d cores of %s; load %s before\n%d keys, %d bytes of payload\n\n",
 		s.version(ctx), s.durable(ctx), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, strings.TrimSpace(string(kernel)), runtime.NumCPU(), valueOf("cpuinfo", "model name"), load(),
-		o.runs, o.keys, o.payload)}
+		o.keys, o.payload)}
 }
 
 // drained writes the table of the drains. The ratio is the median of those of
@@ -25,6 +25,7 @@ func newReport(ctx context.Context, o *options, s *site) *report {
 func (r *report) drained(all []*contender) {
 	var b strings.Builder
 	first := all[0]
+	fmt.Fprintf(&b, "%d runs\n", len(first.results))
 	fmt.Fprintf(&b, "%-14s %10s %19s %12s %8s %9s %12s\n", "events/s", "median", "lowest..highest", "CPU us/event", "MB", "events", first.name+" is")
 	for _, c := range all {
 		rates := collect(c.results, (*outcome).rate)

@@ -87,6 +87,19 @@ func (s *site) fill(ctx context.Context, from *source, n int) error {
 	return nil
 }
 
+// insert adds events in one transaction, and returns what commits it.
+func (s *site) insert(ctx context.Context, from *source, n int) (commit func() error, err error) {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	writer := outbox.NewWriter(s.store, nil)
+	if err := from.batches(n, func(events []waybill.Event) error { return writer.Append(ctx, tx, events...) }); err != nil {
+		return nil, errors.Join(err, tx.Rollback(ctx))
+	}
+	return func() error { return tx.Commit(ctx) }, nil
+}
+
 // version names the database.
 func (s *site) version(ctx context.Context) string {
 	var version string
