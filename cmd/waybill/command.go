@@ -36,9 +36,11 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Watch events survive crashes and an outage, and the proof. About 15 s."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
-	Reconcile  reconcileCmd  `cmd:"" help:"Compare business table, event log and read model."`
-	Completion completionCmd `cmd:"" help:"Print a script that completes commands and flags in a shell."`
-	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
+	Reconcile  reconcileCmd      `cmd:"" help:"Compare business table, event log and read model."`
+	Delivery   deliveryCmd       `cmd:"" help:"Let Debezium send events in the place of relays, or take that back."`
+	Connector  debeziumConfigCmd `cmd:"" name:"debezium-config" help:"Print a connector that sends this outbox's events."`
+	Completion completionCmd     `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Complete   completeCmd       `cmd:"" name:"__complete" hidden:""`
 }
 
 // app is what commands share.

@@ -34,6 +34,8 @@ var answers = []struct {
 	{"cleanup", ops.Removed{}},
 	{"doctor", ops.Diagnosis{}},
 	{"audit list", auditPage{}},
+	{"delivery show", ops.DeliveryStatus{}},
+	{"delivery switch", switchView{}},
 	{"config", configView{}},
 	{"schema check", schemaChecked{}},
 	{"GET /healthz of serve", healthView{}},

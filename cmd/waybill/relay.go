@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/waybillhq/waybill/broker"
@@ -80,6 +81,10 @@ func (a *app) relay(loaded *config.Loaded, st adapter.Store, hooks chain, probes
 	a.logger.Info("relay starts", "from", where, "to", whither, "owner", r.Owner())
 	stop := diary.start()
 	defer stop()
+	ctx, end := context.WithCancel(a.ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { a.readBack(ctx, st, publisher) })
+	defer func() { end(); beside.Wait() }()
 	return r.Run(a.ctx)
 }
 

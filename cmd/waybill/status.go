@@ -66,6 +66,9 @@ func (s screen) status(where string, status *ops.Status) string {
 		fmt.Sprint(q.Pending), fmt.Sprint(q.Failed), fmt.Sprint(q.Dead), fmt.Sprint(q.Parked), oldest,
 		fmt.Sprintf("%d of %d", lanes.Owned, lanes.Total), fmt.Sprint(lanes.Expired), fmt.Sprint(lanes.Free),
 	}}))
+	if mode := status.Delivery.Mode; mode != "" && mode != "relay" {
+		b.WriteString("\n" + deliveryText(&status.Delivery))
+	}
 	if len(status.Relays) > 0 {
 		var rows [][]string
 		for _, r := range status.Relays {
