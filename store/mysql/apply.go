@@ -199,7 +199,8 @@ const sparse = 2
 // compareEvents fails where an id belongs to another event by now. The settled
 // are by id, as what is read; an event that is gone is none of the others.
 func (t ownTx) compareEvents(ctx context.Context, settled []store.SettledChange, ids []int64) error {
-	text, args := "", []any(nil)
+	var text string
+	var args []any
 	if first, last := ids[0], ids[len(ids)-1]; last-first < sparse*int64(len(ids)) {
 		text, args = t.s.sql(eventRangeSQL), []any{first, last}
 	} else {
