@@ -106,7 +106,9 @@ func TestAReaderThatFailsTriesAgain(t *testing.T) {
 			t.Error("the record was passed over")
 		}
 		stop()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -146,7 +146,7 @@ func addMySQL(config map[string]string, name string, o *Outbox) error {
 // mysqlPlace takes a URL or a DSN of the driver apart.
 func mysqlPlace(dsn string) (host, port, user, database string, err error) {
 	wrong := &waybill.Error{Op: "debezium-config", Key: "store.dsn", Err: errors.New("it is not understood")}
-	address := ""
+	var address string
 	if strings.Contains(dsn, "://") {
 		u, err := url.Parse(dsn)
 		if err != nil {
