@@ -16,7 +16,9 @@ END
 mysql_sync=(--sync-binlog=1 --innodb-flush-log-at-trx-commit=1)
 [ -n "$durable" ] || mysql_sync=(--sync-binlog=0 --innodb-flush-log-at-trx-commit=2 --innodb-flush-method=nosync)
 
-# mysql_launch HOME PROGRAM OPTION... starts the server in the background.
+# mysql_launch HOME PROGRAM OPTION... starts the server in the background. It has
+# a folder of its own for temporary tables: MariaDB, when it starts, deletes those
+# of another server that it finds in the same one.
 # 9>&-: the server must not inherit the lock of its start.
 mysql_launch() {
   local folder=$1
@@ -26,7 +28,7 @@ mysql_launch() {
   [ "$(id -u)" != 0 ] || chown nobody "$socket"
   (
     cd / && as_user nobody setsid env -i PATH=/usr/bin:/bin LC_ALL=C TZ=UTC "$@" \
-    --bind-address=127.0.0.1 --socket="$socket/s" --pid-file="$folder/pid" --secure-file-priv= \
+    --bind-address=127.0.0.1 --socket="$socket/s" --tmpdir="$socket" --pid-file="$folder/pid" --secure-file-priv= \
     --server-id=9001 --log-bin=binlog --binlog-format=ROW --binlog-row-image=FULL --binlog-row-metadata=FULL \
     "${mysql_sync[@]}" \
     --character-set-server=utf8mb4 --default-time-zone=+00:00 --max-connections=500 --skip-name-resolve
