@@ -25,7 +25,7 @@ type pace struct {
 	limit, most int
 	short       time.Duration // what a batch may take
 	pause       time.Duration // the least rest
-	rest        time.Duration // times what a batch took
+	rest        int           // times what a batch took
 }
 
 func newPace(most int, pause time.Duration, oneWriter bool) *pace {
@@ -44,5 +44,5 @@ func (p *pace) after(took time.Duration) time.Duration {
 	case took < p.short:
 		p.limit = min(p.limit+p.limit/2+1, p.most)
 	}
-	return max(p.pause, p.rest*took)
+	return max(p.pause, time.Duration(p.rest)*took)
 }

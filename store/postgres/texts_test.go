@@ -15,7 +15,7 @@ import (
 )
 
 // readTexts returns each row as texts, NULL as "NULL".
-func readTexts(t *testing.T, ctx context.Context, query string, args ...any) (types []string, rows [][]string, read bool, err error) {
+func readTexts(ctx context.Context, t *testing.T, query string, args ...any) (types []string, rows [][]string, read bool, err error) {
 	t.Helper()
 	db, err := sql.Open("pgx", testenv.Postgres15(t))
 	if err != nil {
@@ -58,7 +58,7 @@ func TestReadTexts(t *testing.T) {
 	const query = `
 SELECT i::text, 'v'::varchar(3), i, i::smallint, 1.50::numeric(9, 2), '\x00ff'::bytea, ''::text, NULL::text, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'::uuid, '{"a": 1}'::json
 FROM generate_series($1::bigint, $2::bigint) AS s (i) WHERE 'x' = $3 ORDER BY s.i`
-	types, rows, read, err := readTexts(t, t.Context(), query, int64(-1), uint64(1), "x")
+	types, rows, read, err := readTexts(t.Context(), t, query, int64(-1), uint64(1), "x")
 	if err != nil || !read {
 		t.Fatalf("read %v, %v", read, err)
 	}
@@ -82,7 +82,7 @@ func TestReadTextsLeavesOthersAlone(t *testing.T) {
 		"SELECT $1::bytea IS NULL":   {[]byte("x")},
 		"SELECT '1', '{}'::jsonb, 1": nil, // its text is another than json's
 	} {
-		if _, rows, read, err := readTexts(t, t.Context(), query, args...); read || err != nil || rows != nil {
+		if _, rows, read, err := readTexts(t.Context(), t, query, args...); read || err != nil || rows != nil {
 			t.Errorf("%s: read %v, %v, rows %v", query, read, err, rows)
 		}
 	}
@@ -90,16 +90,16 @@ func TestReadTextsLeavesOthersAlone(t *testing.T) {
 
 func TestReadTextsReturnsErrors(t *testing.T) {
 	for _, query := range []string{"SELECT 1 / (n - 2) FROM generate_series(1, 3) n", "SELECT * FROM no_such_table_here"} {
-		if _, _, _, err := readTexts(t, t.Context(), query); err == nil {
+		if _, _, _, err := readTexts(t.Context(), t, query); err == nil {
 			t.Errorf("%s: no error", query)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, _, err := readTexts(t, ctx, "SELECT 1"); !errors.Is(err, context.Canceled) {
+	if _, _, _, err := readTexts(ctx, t, "SELECT 1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended context: %v", err)
 	}
-	if _, _, read, err := readTexts(t, t.Context(), fmt.Sprintf("SELECT g FROM generate_series(1, %d) g", 10_000)); !read || err != nil {
+	if _, _, read, err := readTexts(t.Context(), t, fmt.Sprintf("SELECT g FROM generate_series(1, %d) g", 10_000)); !read || err != nil {
 		t.Errorf("many rows: %v, %v", read, err)
 	}
 }
