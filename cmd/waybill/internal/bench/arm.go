@@ -27,6 +27,7 @@ const (
 // nobody reads the passwords of its URLs.
 type task struct {
 	Arm     string
+	Mode    string // of a relay: store.ModePoll, also where empty, or store.ModeCDC
 	Store   string // kind
 	DSN     string
 	Broker  string // kind
@@ -48,6 +49,8 @@ type outcome struct {
 	CPU     float64 // seconds of processor time meanwhile
 	PeakMB  float64 // memory of the process
 	Batches int     // transactions, where they count
+	Follows float64 // seconds until a relay relied on the database's log; 0: it never did
+	Told    uint64  // ids that the log told, as of a relay's last renewal
 }
 
 func (o *outcome) rate() float64 { return ratio(float64(o.Events), o.Seconds) }
