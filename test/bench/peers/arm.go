@@ -33,6 +33,7 @@ type outcome struct {
 	Seconds float64 // from the first look at the queue to the last settlement
 	CPU     float64 // seconds of processor time of the process meanwhile
 	PeakMB  float64 // memory of the process
+	Told    uint64  // ids that the database's log told to a relay
 }
 
 // serveArm does the task in the input.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
 	"net/http"
@@ -36,25 +37,19 @@ func reacting(interval time.Duration) map[string]string {
 	return map[string]string{"poll.interval.ms": strconv.FormatInt(interval.Milliseconds(), 10), "producer.override.linger.ms": "0"}
 }
 
-// newConnector makes publication and slot before the first event, and starts
-// the connector. With a broker given, it sends there and not where Connect does.
+// newConnector starts the connector, and returns when it reads the log. With a
+// broker given, it sends there and not where Connect does.
 func newConnector(ctx context.Context, o *options, s *site, broker string, settings map[string]string) (*connector, error) {
 	c := &connector{connect: o.connect, pid: o.connectPID, name: s.name, slot: s.name, site: s}
-	if _, err := s.pool.Exec(ctx, `CREATE PUBLICATION peers FOR TABLE outbox_event WITH (publish = 'insert')`); err != nil {
-		return nil, err
-	}
 	u, err := url.Parse(s.dsn)
 	if err != nil {
 		return nil, err
 	}
 	password, _ := u.User.Password()
 	config := map[string]string{
-		"connector.class":   "io.debezium.connector.postgresql.PostgresConnector",
 		"tasks.max":         "1",
-		"database.hostname": u.Hostname(), "database.port": u.Port(), "database.user": u.User.Username(), "database.password": password, "database.dbname": s.name,
-		"topic.prefix": s.name, "plugin.name": "pgoutput", "slot.name": c.slot,
-		"publication.name": "peers", "publication.autocreate.mode": "disabled",
-		"table.include.list": "public.outbox_event", "snapshot.mode": "no_data", "tombstones.on.delete": "false",
+		"database.hostname": u.Hostname(), "database.port": u.Port(), "database.user": u.User.Username(), "database.password": password,
+		"topic.prefix": s.name, "snapshot.mode": "no_data", "tombstones.on.delete": "false",
 		"extended.headers.enabled": "false",
 		"key.converter":            "org.apache.kafka.connect.storage.StringConverter",
 		"value.converter":          "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -64,6 +59,14 @@ func newConnector(ctx context.Context, o *options, s *site, broker string, setti
 		"transforms.outbox.route.by.field": "topic", "transforms.outbox.route.topic.replacement": "${routedByValue}",
 		"transforms.outbox.table.fields.additional.placement": "event_type:header:eventType,aggregate_type:header:aggregateType,aggregate_id:header:aggregateId,aggregate_version:header:aggregateVersion",
 	}
+	if s.kind == kindMySQL {
+		maps.Copy(config, c.readBinlog(o))
+	} else {
+		if _, err := s.pool.Exec(ctx, `CREATE PUBLICATION peers FOR TABLE outbox_event WITH (publish = 'insert')`); err != nil {
+			return nil, err
+		}
+		maps.Copy(config, c.readWAL())
+	}
 	maps.Copy(config, settings)
 	if broker != "" {
 		config["producer.override.bootstrap.servers"] = broker
@@ -71,8 +74,29 @@ func newConnector(ctx context.Context, o *options, s *site, broker string, setti
 	if err := c.call(ctx, http.MethodPut, "/config", config); err != nil {
 		return nil, err
 	}
-	return c, c.awaitSlot(ctx)
+	return c, c.awaitReading(ctx)
 }
+
+func (c *connector) readWAL() map[string]string {
+	return map[string]string{
+		"connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+		"database.dbname": c.site.name, "table.include.list": "public.outbox_event", "plugin.name": "pgoutput", "slot.name": c.slot,
+		"publication.name": "peers", "publication.autocreate.mode": "disabled",
+	}
+}
+
+func (c *connector) readBinlog(o *options) map[string]string {
+	return map[string]string{
+		"connector.class":       "io.debezium.connector.mysql.MySqlConnector",
+		"database.include.list": c.site.name, "table.include.list": c.site.name + ".outbox_event", "include.schema.changes": "false",
+		"database.server.id":                              strconv.Itoa(100_000 + int(crc32.ChecksumIEEE([]byte(c.name))%1_000_000)),
+		"schema.history.internal.kafka.bootstrap.servers": o.kafka, "schema.history.internal.kafka.topic": c.history(),
+		"schema.history.internal.store.only.captured.tables.ddl": "true", "schema.history.internal.store.only.captured.databases.ddl": "true",
+	}
+}
+
+// history is the topic in which the connector for MySQL keeps the tables' shapes.
+func (c *connector) history() string { return c.name + ".schema-history" }
 
 func (c *connector) call(ctx context.Context, method, path string, body any) error {
 	_, err := c.ask(ctx, method, path, body)
@@ -105,12 +129,25 @@ func (c *connector) ask(ctx context.Context, method, path string, body any) ([]b
 	return text, err
 }
 
-// awaitSlot waits until the connector reads the log.
-func (c *connector) awaitSlot(ctx context.Context) error {
+// Who reads the log. On MySQL nothing tells of which database, but there is one
+// reader at a time.
+const (
+	readersOfWALSQL    = `SELECT COUNT(*) FROM pg_replication_slots WHERE active AND database = current_database()`
+	readersOfBinlogSQL = `SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'`
+)
+
+// readers counts who reads the log.
+func (s *site) readers(ctx context.Context) (int, error) {
+	if s.kind == kindMySQL {
+		return s.number(ctx, readersOfBinlogSQL)
+	}
+	return s.number(ctx, readersOfWALSQL)
+}
+
+// awaitReading waits until the connector reads the log.
+func (c *connector) awaitReading(ctx context.Context) error {
 	for deadline := now().Add(time.Minute); ; {
-		var active bool
-		_ = c.site.pool.QueryRow(ctx, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, c.slot).Scan(&active)
-		if active {
+		if n, err := c.site.readers(ctx); err == nil && n > 0 {
 			return nil
 		}
 		if now().After(deadline) {
@@ -127,15 +164,18 @@ func (c *connector) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	err := c.call(ctx, http.MethodDelete, "", nil)
-	// The slot is released when the connection of the task has ended.
+	// The log is released when the connection of the task has ended.
 	for deadline := now().Add(20 * time.Second); now().Before(deadline); {
-		var dropped string
-		if c.site.pool.QueryRow(ctx, `SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name = $1 AND NOT active`, c.slot).Scan(&dropped) == nil {
+		if n, err := c.site.readers(ctx); err == nil && n == 0 {
 			break
 		}
 		if !pause(ctx, 100*time.Millisecond) {
 			break
 		}
+	}
+	if c.site.kind == kindPostgres {
+		_, dropped := c.site.pool.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, c.slot)
+		err = errors.Join(err, dropped)
 	}
 	return err
 }

@@ -1,9 +1,10 @@
 // Command peers measures the relay beside what people would take instead: how
 // fast each gets a queue of the same events from PostgreSQL to Kafka, at what
-// price, and how long one event takes when there is little to do.
+// price, how long one event takes when there is little to do, and what becomes of
+// one transaction with very many events.
 //
 //	test/bench/peers/run             all of it, with servers of its own
-//	test/bench/peers/run drain       a part: drain, delayed or latency
+//	test/bench/peers/run drain       a part: drain, delayed, latency or burst
 //
 // Who takes part:
 //
@@ -17,7 +18,10 @@
 //   - debezium: its PostgreSQL connector with the outbox event router in a warm
 //     Kafka Connect, with larger batches than its defaults when it drains
 //
-// All send raw records to topics alike. The first four and watermill end with
-// the commit of what they have sent; of Debezium the last record in its topic is
+// In latency and burst there are waybill, polling and reading the database's log,
+// and debezium with several settings.
+//
+// All send raw records to topics alike. In drain, the first four and watermill end
+// with the commit of what they have sent; of Debezium the last record in its topic is
 // what is waited for, since it keeps nothing in the database.
 package main

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybillhq/waybill/store"
 )
 
 // reaction is what one arm took in one run at a steady rate.
@@ -18,6 +20,7 @@ type reaction struct {
 	p50, p99, most float64 // milliseconds from the answer to COMMIT to the consumer
 	reached        float64 // events per second
 	cpu            float64 // processor time of the arm's process, in percent of one core
+	database       float64 // the same of the database's server, the writing included
 	mb             float64
 }
 
@@ -30,38 +33,64 @@ type reactor struct {
 	results []reaction
 }
 
+// reactors are the arms of the part. Those who ask now and then come before those
+// who are as fast as they can.
+func reactors() []*reactor {
+	return []*reactor{
+		{name: armWaybill, what: "polling", mode: store.ModePoll},
+		{name: armDebezium, what: "poll.interval.ms=10", every: 10 * time.Millisecond},
+		{name: armWaybill, what: "reading the log", mode: store.ModeCDC},
+		{name: armDebezium, what: "poll.interval.ms=1", every: time.Millisecond},
+	}
+}
+
 // latency measures in turns how long an event takes to a consumer.
-func latency(ctx context.Context, o *options) (_ *report, err error) {
+func latency(ctx context.Context, o *options) (*report, error) {
 	t, err := newTopics(o.kafka)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	all := []*reactor{
-		{name: armWaybill, what: "polling"},
-		{name: armDebezium, what: "poll.interval.ms=10", every: 10 * time.Millisecond},
-		{name: armDebezium, what: "poll.interval.ms=1", every: time.Millisecond},
-	}
-	if o.cdc {
-		all = slices.Insert(all, 1, &reactor{name: armWaybill, what: "reading the log", mode: "cdc"})
-	}
+	all := o.taking(reactors())
 	var r *report
+	if i := slices.IndexFunc(all, func(a *reactor) bool { return a.name == armDebezium }); i >= 0 {
+		// A virtual machine is fast once it has compiled what it runs.
+		warm, _, err := all[i].run(ctx, o, t)
+		if err != nil {
+			return nil, fmt.Errorf("%s, warming up: %w", armDebezium, err)
+		}
+		o.say("%s, warming up: p50 %.2f ms, p99 %.2f ms", armDebezium, warm.p50, warm.p99)
+	}
 	for n := range o.runs {
 		for i := range all {
 			one := all[(i+n)%len(all)]
 			result, versions, err := one.run(ctx, o, t)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", one.name, one.what, err)
-			}
 			if r == nil {
 				r = versions
 			}
+			if err != nil && ctx.Err() != nil && n > 0 {
+				// Told to stop: the runs that all have done count.
+				for _, a := range all {
+					a.results = a.results[:n]
+				}
+				r.reacted(o, all)
+				return r, nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", one.name, one.what, err)
+			}
 			one.results = append(one.results, *result)
-			o.say("run %d of %d: %-8s %-20s %4.0f/s: p50 %5.2f ms, p99 %6.2f ms, most %6.1f ms, %5.1f %% of a core", n+1, o.runs, one.name, one.what, result.reached, result.p50, result.p99, result.most, result.cpu)
+			o.say("run %d of %d: %-8s %-20s %4.0f/s: p50 %5.2f ms, p99 %6.2f ms, most %6.1f ms, %5.1f %% of a core, database %5.1f %%",
+				n+1, o.runs, one.name, one.what, result.reached, result.p50, result.p99, result.most, result.cpu, result.database)
 		}
 	}
-	r.reacted(all)
+	r.reacted(o, all)
 	return r, nil
+}
+
+// taking leaves out the arms that are not to take part.
+func (o *options) taking(all []*reactor) []*reactor {
+	return slices.DeleteFunc(all, func(a *reactor) bool { return !slices.Contains(o.arms, a.name) })
 }
 
 func (a *reactor) run(ctx context.Context, o *options, t *topics) (_ *reaction, r *report, err error) {
@@ -85,46 +114,44 @@ func (a *reactor) run(ctx context.Context, o *options, t *topics) (_ *reaction, 
 		if err != nil {
 			return nil, nil, err
 		}
-		defer func() { err = errors.Join(err, c.close(ctx)) }()
-		var before, after float64
-		result, err := w.measure(ctx, topic, func() (err error) {
-			before, err = processCPU(c.pid)
-			return err
-		}, func() (err error) {
-			after, err = processCPU(c.pid)
-			return err
-		})
+		defer func() {
+			err = errors.Join(err, c.close(ctx))
+			if s.kind == kindMySQL {
+				err = errors.Join(err, t.remove(ctx, c.history()))
+			}
+		}()
+		result, err := w.measure(ctx, topic, c.pid)
 		if err != nil {
 			return nil, nil, err
 		}
-		result.cpu, result.mb = 100*ratio(after-before, w.span), residentMB(strconv.Itoa(c.pid))
+		result.mb = residentMB(strconv.Itoa(c.pid))
 		return result, r, nil
 	}
-	relay, err := start(ctx, task{Arm: "relay", Mode: a.mode, Store: "postgres", DSN: s.dsn, Broker: "kafka", URL: "kafka://" + o.kafka, Topic: topic, Format: "raw"}, o.waybill, "bench", "__arm")
+	relay, err := startRelay(ctx, o, s, topic, a.mode)
 	if err != nil {
 		return nil, nil, err
 	}
-	began, before := now(), 0.0
-	pid := relay.cmd.Process.Pid
-	var after float64
-	result, err := w.measure(ctx, topic, func() (err error) {
-		before, err = processCPU(pid)
-		return err
-	}, func() (err error) {
-		after, err = processCPU(pid)
-		return err
-	})
-	if err != nil {
-		_ = relay.cmd.Process.Kill()
-		_, failed := relay.wait()
-		return nil, nil, errors.Join(err, failed, fmt.Errorf("after %.1f s", since(began)))
-	}
-	done, err := relay.finish()
-	if err != nil {
+	result, err := w.measure(ctx, topic, relay.cmd.Process.Pid)
+	done, ended := relay.finish()
+	if err = errors.Join(err, ended); err != nil {
 		return nil, nil, err
 	}
-	result.cpu, result.mb = 100*ratio(after-before, w.span), done.PeakMB
-	return result, r, nil
+	result.mb = done.PeakMB
+	return result, r, followed(a.mode, done, o.measured)
+}
+
+// startRelay starts a relay that runs until its input ends.
+func startRelay(ctx context.Context, o *options, s *site, topic, mode string) (*running, error) {
+	return start(ctx, task{Arm: "relay", Mode: mode, Store: s.kind, DSN: s.dsn, Broker: "kafka", URL: "kafka://" + o.kafka, Topic: topic, Format: "raw"}, o.waybill, "bench", "__arm")
+}
+
+// followed is an error where a relay that was to read the log polled. What it was
+// told is counted now and then, so that the last events may not be counted.
+func followed(mode string, done *outcome, events int) error {
+	if mode == store.ModeCDC && done.Told < uint64(events/2) {
+		return fmt.Errorf("the log told %d of %d events", done.Told, events)
+	}
+	return nil
 }
 
 // watch writes events at a steady rate and notes when they arrive.
@@ -139,7 +166,7 @@ type watch struct {
 	received  map[string]time.Time
 }
 
-func (w *watch) measure(ctx context.Context, topic string, before, after func() error) (*reaction, error) {
+func (w *watch) measure(ctx context.Context, topic string, pid int) (*reaction, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.o.kafka), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		return nil, err
@@ -157,7 +184,8 @@ func (w *watch) measure(ctx context.Context, topic string, before, after func() 
 	w.mu.Lock()
 	clear(w.committed)
 	w.mu.Unlock()
-	if err := before(); err != nil {
+	own, database, err := w.o.used(pid)
+	if err != nil {
 		return nil, err
 	}
 	began := now()
@@ -165,13 +193,24 @@ func (w *watch) measure(ctx context.Context, topic string, before, after func() 
 		return nil, err
 	}
 	w.span = since(began)
-	if err := after(); err != nil {
+	ownAfter, databaseAfter, err := w.o.used(pid)
+	if err == nil {
+		err = w.complete(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := w.complete(ctx); err != nil {
-		return nil, err
+	result := w.reaction()
+	result.cpu, result.database = 100*ratio(ownAfter-own, w.span), 100*ratio(databaseAfter-database, w.span)
+	return result, nil
+}
+
+// used is the processor time of an arm and of the database so far.
+func (o *options) used(pid int) (own, database float64, err error) {
+	if own, err = processCPU(pid); err == nil && o.storePID != 0 {
+		database, err = treeCPU(o.storePID)
 	}
-	return w.reaction(), nil
+	return own, database, err
 }
 
 func (w *watch) read(ctx context.Context, client *kgo.Client) {
@@ -249,15 +288,16 @@ func (w *watch) reaction() *reaction {
 }
 
 // reacted writes the table of latencies.
-func (r *report) reacted(all []*reactor) {
+func (r *report) reacted(o *options, all []*reactor) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs\n", len(all[0].results))
-	fmt.Fprintf(&b, "%-30s %8s %17s %8s %17s %8s %7s\n", "commit to consumer, ms", "p50", "", "p99", "", "% core", "MB")
+	fmt.Fprintf(&b, "%d runs of %d events at %d/s\n", len(all[0].results), o.measured, o.rate)
+	fmt.Fprintf(&b, "%-30s %7s %15s %7s %16s %7s %7s %10s %6s\n", "commit to consumer, ms", "p50", "", "p99", "", "most", "% core", "% database", "MB")
 	for _, a := range all {
+		mid := func(figure func(*reaction) float64) float64 { return median(collect(a.results, figure)) }
 		p50, p99 := collect(a.results, func(x *reaction) float64 { return x.p50 }), collect(a.results, func(x *reaction) float64 { return x.p99 })
-		fmt.Fprintf(&b, "%-30s %8.2f %17s %8.2f %17s %8.1f %7.0f\n", a.name+", "+a.what,
-			median(p50), spread(p50, "%.2f"), median(p99), spread(p99, "%.2f"),
-			median(collect(a.results, func(x *reaction) float64 { return x.cpu })), median(collect(a.results, func(x *reaction) float64 { return x.mb })))
+		fmt.Fprintf(&b, "%-30s %7.2f %15s %7.2f %16s %7.1f %7.1f %10.1f %6.0f\n", a.name+", "+a.what,
+			median(p50), spread(p50, "%.2f"), median(p99), spread(p99, "%.2f"), mid(func(x *reaction) float64 { return x.most }),
+			mid(func(x *reaction) float64 { return x.cpu }), mid(func(x *reaction) float64 { return x.database }), mid(func(x *reaction) float64 { return x.mb }))
 	}
 	r.text += b.String()
 }

@@ -14,7 +14,8 @@ import (
 // options are what the command was told.
 type options struct {
 	part       string
-	store      string // URL of PostgreSQL
+	store      string // URL of PostgreSQL, or of MySQL
+	storePID   int    // its first process
 	kafka      string // address
 	delayed    string // address that Kafka is also known by, of which a proxy is made
 	proxied    string // address of the listener behind it
@@ -31,8 +32,8 @@ type options struct {
 	payload    int
 	rate       int
 	measured   int
+	burst      int
 	delay      time.Duration
-	cdc        bool
 }
 
 // armCommand is the word by which this command starts itself for one arm.
@@ -68,7 +69,8 @@ func parse(words []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	arms := strings.Join([]string{armWaybill, armLoop, armStatus, armOneByOne, armWatermill, armDebezium}, ",")
-	flags.StringVar(&o.store, "store", "", "URL of PostgreSQL, of an account that may create databases and read the log")
+	flags.StringVar(&o.store, "store", "", "URL of PostgreSQL or, part latency, MySQL, of an account that may create databases and read the log")
+	flags.IntVar(&o.storePID, "store-pid", 0, "process of the database's server, whose processor time counts; 0: it is not known")
 	flags.StringVar(&o.kafka, "kafka", "", "address of Kafka")
 	flags.StringVar(&o.delayed, "delayed", "", "part delayed: address under which Kafka announces its proxied listener")
 	flags.StringVar(&o.proxied, "proxied", "", "part delayed: address of that listener")
@@ -85,15 +87,18 @@ func parse(words []string) (*options, error) {
 	flags.IntVar(&o.rate, "rate", 500, "part latency: events per second")
 	flags.IntVar(&o.measured, "measured", 5000, "part latency: events of a run")
 	flags.DurationVar(&o.delay, "delay", 2*time.Millisecond, "part delayed: for how long answers are held back")
-	flags.BoolVar(&o.cdc, "cdc", false, "part latency: measure waybill reading the log, too")
+	flags.IntVar(&o.burst, "burst", 1_000_000, "part burst: events of the one transaction")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "peers [flags] drain|delayed|latency\n\n")
+		fmt.Fprint(flags.Output(), "peers [flags] drain|delayed|latency|burst\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(words); err != nil {
 		return nil, err
 	}
 	o.part, o.arms = flags.Arg(0), strings.Split(arms, ",")
+	if strings.HasPrefix(o.store, kindMySQL+":") && o.part != "latency" {
+		return nil, fmt.Errorf("on MySQL only latency is measured")
+	}
 	if o.store == "" || o.kafka == "" || o.waybill == "" {
 		return nil, fmt.Errorf("-store, -kafka and -waybill are needed; test/bench/peers/run gives them")
 	}
@@ -115,6 +120,8 @@ func (o *options) do(ctx context.Context) (*report, error) {
 		return drain(ctx, o, o.delayed)
 	case "latency":
 		return latency(ctx, o)
+	case "burst":
+		return burst(ctx, o)
 	}
-	return nil, fmt.Errorf("what is to be measured: drain, delayed or latency")
+	return nil, fmt.Errorf("what is to be measured: drain, delayed, latency or burst")
 }

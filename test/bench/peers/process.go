@@ -22,22 +22,60 @@ func ownCPU() float64 {
 const ticks = 100
 
 // processCPU is the processor time of a process, all threads and no children.
-func processCPU(pid int) (float64, error) {
+func processCPU(pid int) (float64, error) { return statistics(pid, 11, 12) }
+
+// statistics adds two of a process's times, which the kernel counts in ticks,
+// and returns seconds. Their places are counted from the state's, which is 0.
+func statistics(pid, one, other int) (float64, error) {
 	text, err := os.ReadFile(filepath.Join(procfs, strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return 0, err
 	}
 	// The name, in brackets, may have spaces.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
+	if len(fields) <= max(one, other) {
 		return 0, fmt.Errorf("process %d: its statistics have %d fields", pid, len(fields))
 	}
-	user, err := strconv.ParseFloat(fields[11], 64)
+	first, err := strconv.ParseFloat(fields[one], 64)
 	if err != nil {
 		return 0, err
 	}
-	system, err := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / ticks, err
+	second, err := strconv.ParseFloat(fields[other], 64)
+	return (first + second) / ticks, err
+}
+
+// treeCPU is the processor time of a process and its children, those that have
+// ended among them, as of a server that has a process for each connection.
+func treeCPU(pid int) (float64, error) {
+	total, err := processCPU(pid)
+	if err != nil {
+		return 0, err
+	}
+	ended, err := statistics(pid, 13, 14)
+	if err != nil {
+		return 0, err
+	}
+	total += ended
+	tasks, err := filepath.Glob(filepath.Join(procfs, strconv.Itoa(pid), "task", "*", "children"))
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range tasks {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return 0, err
+		}
+		for _, word := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(word)
+			if err != nil {
+				return 0, err
+			}
+			if used, err := processCPU(child); err == nil { // it may have ended
+				total += used
+			}
+		}
+	}
+	return total, nil
 }
 
 const procfs = "/proc"
