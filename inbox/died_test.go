@@ -83,6 +83,7 @@ func TestTransactionThatDiesUnderASavepointIsDoneAgainOneByOne(t *testing.T) {
 					left.Store(int64(times))
 					config := r.config()
 					config.Gate = GateNone // x begins with version 3
+					config.Workers = 1     // one transaction is to have all of them first
 					r.startOn(st, r.b.Connect(), func(ctx context.Context, tx *memstore.Tx, event waybill.Event) error {
 						if err := apply(ctx, tx, event); err != nil {
 							return err
