@@ -165,7 +165,7 @@ func (s *shift) engine(b *testing.B, duty float64) *reconcile.Engine {
 	check := purchasesCheck()
 	check.Key = check.Key[1:] // there is one tenant, and an index on the id
 	check.Read.Database, check.Consumer, check.Duty, check.ChunkRows = "shop", nil, duty, 1000
-	engine, err := reconcile.New(*check, reconcile.Databases{"shop": {DB: s.db, Dialect: reconcile.Postgres}}, &reconcile.Config{Clock: &s.idle})
+	engine, err := reconcile.New(*check, reconcile.Databases{"shop": {DB: s.db, Dialect: reconcile.Postgres, Texts: postgres.ReadTexts}}, &reconcile.Config{Clock: &s.idle})
 	if err != nil {
 		b.Fatal(err)
 	}

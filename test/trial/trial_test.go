@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybillhq/waybill/reconcile"
+	"github.com/waybillhq/waybill/store/postgres"
 )
 
 var (
@@ -46,7 +47,7 @@ func (w *town) runner(dense bool) *reconcile.Runner {
 	if dense {
 		check.Name, check.Density = "every version", "every_version"
 	}
-	engine, err := reconcile.New(*check, reconcile.Databases{"shop": {DB: w.write, Dialect: reconcile.Postgres}, "search": {DB: w.read, Dialect: reconcile.MySQL}}, nil)
+	engine, err := reconcile.New(*check, reconcile.Databases{"shop": {DB: w.write, Dialect: reconcile.Postgres, Texts: postgres.ReadTexts}, "search": {DB: w.read, Dialect: reconcile.MySQL}}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
