@@ -69,7 +69,7 @@ func TestADatabaseOfANewerReleaseIsLeftAlone(t *testing.T) {
 	needShell(t)
 	t.Parallel()
 	s := &shell{t: t, dir: t.TempDir(), env: []string{"WAYBILL_STORE_DSN=orders.db"}}
-	s.run("migrate", "tables of version 2")
+	s.run("migrate", "tables of version 3")
 	s.sqlite("UPDATE waybill_meta SET value = '99' WHERE key = 'schema_version'")
 	newer := append(each(readers()[:1], exitError, "newer release"), refusal{[]string{"migrate"}, exitError, "newer release"})
 	s.refused(t, newer...)
@@ -106,7 +106,7 @@ func TestRightsThatAreMissingAreNamed(t *testing.T) {
 		}
 	}
 	s := &shell{t: t, dir: dir, env: []string{"WAYBILL_STORE_DSN=orders.db"}}
-	s.run("migrate", "tables of version 2")
+	s.run("migrate", "tables of version 3")
 	s.sqlite("INSERT INTO outbox_event(event_id,aggregate_type,aggregate_id,event_type,topic,payload) VALUES('e1','order','O-1','OrderPlaced','orders','{}')")
 	binary := filepath.Join(dir, "waybill")
 	copyProgram(t, binary)
@@ -166,7 +166,7 @@ func TestAFullDiskIsNamedAndLosesNothing(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 	s := &shell{t: t, dir: dir, env: []string{"WAYBILL_STORE_DSN=orders.db"}}
-	s.run("migrate", "tables of version 2")
+	s.run("migrate", "tables of version 3")
 	s.sqlite(`INSERT INTO outbox_event(event_id,aggregate_type,aggregate_id,event_type,topic,payload) VALUES('e1','order','O-1','OrderPlaced','orders','{}');
 UPDATE outbox_pending SET status = 'DEAD', parked = 1, retry_count = 3, last_error = 'refused'`)
 	filler := filepath.Join(dir, "filler")

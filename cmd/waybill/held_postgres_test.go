@@ -19,7 +19,7 @@ func TestHeldEventsInPostgres(t *testing.T) {
 	}
 	dsn := newDatabase(t, server)
 	s := &shell{t: t, dir: t.TempDir(), env: []string{"WAYBILL_STORE_KIND=postgres", "WAYBILL_STORE_DSN=" + dsn}}
-	s.run("migrate --no-outbox", "tables of version 2")
+	s.run("migrate --no-outbox", "tables of version 3")
 	execute(t, dsn, `INSERT INTO held_event (consumer_group, event_id, topic, event_key, partition, position, event_type, tenant_id,
 		aggregate_type, aggregate_id, aggregate_version, state, attempts, first_error, last_error, stack, record_id, record_topic, record_key, record_value)
 		VALUES ('stock', 'h1', 'orders', 'O-1', 3, 17, 'OrderPlaced', '', 'order', 'O-1', 1, 'DEAD', 4, 'x', 'no such article', '', 'h1', 'orders', 'O-1', '{}'),

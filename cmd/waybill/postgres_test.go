@@ -35,8 +35,8 @@ func TestPostgres(t *testing.T) {
 		"WAYBILL_STORE_KIND=postgres", "WAYBILL_STORE_DSN=" + dsn, "WAYBILL_STORE_NAMES_SCHEMA=Sales-EU",
 		"WAYBILL_BROKER_KIND=embedded", "WAYBILL_BROKER_PORT=" + port,
 	}}
-	p.run("migrate", "tables of version 2 are in place, with the queue trigger")
-	p.run("migrate", "tables of version 2 are in place, with the queue trigger")
+	p.run("migrate", "tables of version 3 are in place, with the queue trigger")
+	p.run("migrate", "tables of version 3 are in place, with the queue trigger")
 
 	relay := p.command("relay")
 	var log lockedBuffer
