@@ -91,7 +91,8 @@ type frontier struct {
 	lookAt  time.Time
 	looks   int
 	stale   int       // looks in a row that found an old copy
-	freshAt time.Time // when the list was last read
+	freshAt time.Time // when the list was last read, or first asked for
+	refused bool      // it may not be read
 	name    string    // no other store's
 }
 
@@ -135,7 +136,7 @@ func (f *frontier) moveOn(at time.Time) {
 func (f *frontier) denied(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lookAt = at.Add(lookAgain)
+	f.lookAt, f.refused = at.Add(lookAgain), true
 }
 
 // answer returns the token of an answer that was read before now, and the greatest
@@ -147,7 +148,7 @@ func (f *frontier) answer(at time.Time, taken int64, window time.Duration, l *lo
 	f.token++
 	switch {
 	case l != nil && l.fresh:
-		f.freshAt, f.stale = at, 0
+		f.freshAt, f.stale, f.refused = at, 0, false
 		f.weigh(l)
 	case l != nil:
 		// Several who look at once keep each other's copies old: they come again
@@ -155,7 +156,10 @@ func (f *frontier) answer(at time.Time, taken int64, window time.Duration, l *lo
 		f.stale = min(f.stale+1, mostStale)
 		f.lookAt = at.Add(rough.N(lookEvery << f.stale))
 	}
-	if f.freshAt.IsZero() || at.Sub(f.freshAt) > blindAfter {
+	if f.freshAt.IsZero() {
+		f.freshAt = at // it may take a while to get the first one
+	}
+	if f.refused || at.Sub(f.freshAt) > blindAfter {
 		f.expire(taken - micros(window))
 	}
 	f.marks = f.marks[f.passed():]

@@ -269,6 +269,10 @@ func idsAnew(t *testing.T, o *outbox) {
 	w.in(cdc.Streaming)
 	o.insert("a1", "a2")
 	w.sent("a1", "a2")
+	lab.Until(t, patience, "what was sent to be settled", func() bool {
+		counts, err := o.store.Counts(t.Context())
+		return err == nil && counts.Pending == 0
+	})
 	o.run("TRUNCATE TABLE outbox_event")
 	o.insert("b1", "b2", "b3")
 	w.sent("a1", "a2", "b1", "b2", "b3")
