@@ -28,12 +28,15 @@ check: format-check vet lint house short ## format, vet, linters, house rules, q
 
 # Tests of databases and brokers wait most of the time, so more of them run at a
 # time than there are cores: packages side by side, and the cases within each.
+# Those that drive whole systems, and judge who was late, come one by one.
+ALONE := test/chaos test/trial
 .PHONY: test
 test: ## all tests of all modules, with real servers, the core under the race detector
 	@servers=$$(test/env/env up $(SERVERS)); eval "$$servers"; \
 	export WAYBILL_TEST_REQUIRED=1; \
 	$(GO) test -race -timeout 10m ./...; \
-	$(if $(MODULES),$(GO) test -p 2 -parallel 4 -timeout 20m $(addsuffix /...,$(MODULES)))
+	$(GO) test -p 2 -parallel 4 -timeout 20m $$($(GO) list $(addsuffix /...,$(MODULES)) | grep -v $(ALONE:%=-e '/%$$')); \
+	$(GO) test -p 1 -timeout 20m $(ALONE:%=./%)
 
 .PHONY: bench
 bench: ## benchmarks of all modules, on servers started anew; BENCH=pattern chooses
