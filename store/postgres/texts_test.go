@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/waybillhq/waybill/internal/testenv"
@@ -62,15 +62,15 @@ FROM generate_series($1::bigint, $2::bigint) AS s (i) WHERE 'x' = $3 ORDER BY s.
 	if err != nil || !read {
 		t.Fatalf("read %v, %v", read, err)
 	}
-	if want := []string{"TEXT", "VARCHAR", "INT8", "INT2", "NUMERIC", "BYTEA", "TEXT", "TEXT", "UUID", "JSON"}; !cmp.Equal(types, want) {
+	if want := []string{"TEXT", "VARCHAR", "INT8", "INT2", "NUMERIC", "BYTEA", "TEXT", "TEXT", "UUID", "JSON"}; !slices.Equal(types, want) {
 		t.Errorf("types %v, want %v", types, want)
 	}
 	var want [][]string
 	for _, n := range []string{"-1", "0", "1"} {
 		want = append(want, []string{n, "v", n, n, "1.50", "\x00\xff", "", "NULL", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", `{"a": 1}`})
 	}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Errorf("rows, -want +got:\n%s", diff)
+	if got, want := fmt.Sprintf("%q", rows), fmt.Sprintf("%q", want); got != want {
+		t.Errorf("rows\n%s, want\n%s", got, want)
 	}
 }
 
