@@ -84,10 +84,7 @@ func (p *proof) isSent(i int) bool {
 			return true
 		}
 	}
-	word, ok := p.log.cell(i, p.log.state).(string)
-	if !ok {
-		word = textAt(p.log.row(i), p.log.state)
-	}
+	word := textOf(p.log.cell(i, p.log.state))
 	if p.check.Log.state(word) != StateSent {
 		return false
 	}

@@ -203,7 +203,7 @@ func (s *sheet) drop(last int, replace bool) {
 }
 
 // name tells a row from others in an error.
-func (s *sheet) name(i int) string { return fmt.Sprintf("%.80q", textAt(s.row(i), 0)) }
+func (s *sheet) name(i int) string { return fmt.Sprintf("%.80q", textOf(s.cell(i, 0))) }
 
 func (s *sheet) grow(n int) {
 	if cap(s.cells) < n {

@@ -3,11 +3,22 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 )
 
 // ViaExternal is what a receipt calls an event that another program has sent.
 const ViaExternal = "external"
+
+// Rows of the meta table that say who sends; there are none while relays do.
+const (
+	MetaDelivery = "delivery"     // Delivery.Mode
+	MetaCut      = "delivery_cut" // Delivery.Cut, in decimal digits
+
+	DeliveryExternal  = ViaExternal
+	DeliveryReturning = "returning"
+)
 
 // Delivery says who sends the events of an outbox.
 type Delivery struct {
@@ -26,11 +37,24 @@ type Delivery struct {
 func (d Delivery) Mode() string {
 	switch {
 	case d.Returning:
-		return "returning"
+		return DeliveryReturning
 	case d.External:
-		return ViaExternal
+		return DeliveryExternal
 	}
 	return "relay"
+}
+
+// Describe tells the audit of it, in JSON.
+func (d Delivery) Describe() string { return fmt.Sprintf(`{"mode":%q,"cut":%d}`, d.Mode(), d.Cut) }
+
+// DeliveryOf reads it from the rows of the meta table.
+func DeliveryOf(rows map[string]string) (d Delivery, err error) {
+	if rows[MetaDelivery] == "" {
+		return d, nil
+	}
+	d.External, d.Returning = true, rows[MetaDelivery] == DeliveryReturning
+	d.Cut, err = strconv.ParseInt(rows[MetaCut], 10, 64)
+	return d, err
 }
 
 // Confirmation says that an event was found in its topic.

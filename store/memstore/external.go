@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/waybillhq/waybill/store"
@@ -36,10 +35,10 @@ func (s *Store) HandOver(ctx context.Context, action store.Action) (store.Delive
 			return store.ErrNoTrigger
 		}
 		s.meta.Trigger = false
-		before := describeDelivery(s.sending)
+		before := s.sending.Describe()
 		s.sending = store.Delivery{External: true, Cut: s.outbox.lastID}
 		delivery = s.sending
-		s.record(action, "delivery switch", "delivery", before, describeDelivery(delivery), s.now())
+		s.record(action, "delivery switch", "delivery", before, delivery.Describe(), s.now())
 		return nil
 	})
 	return delivery, err
@@ -68,16 +67,12 @@ func (s *Store) TakeBack(ctx context.Context, action store.Action) (queued int, 
 			s.outbox.setQueue(row)
 			queued++
 		}
-		before := describeDelivery(s.sending)
+		before := s.sending.Describe()
 		s.sending = store.Delivery{}
-		s.record(action, "delivery switch", "delivery", before, describeDelivery(s.sending), now)
+		s.record(action, "delivery switch", "delivery", before, s.sending.Describe(), now)
 		return nil
 	})
 	return queued, err
-}
-
-func describeDelivery(d store.Delivery) string {
-	return fmt.Sprintf(`{"mode":%q,"cut":%d}`, d.Mode(), d.Cut)
 }
 
 // Confirm writes receipts for what another program has sent.

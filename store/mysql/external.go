@@ -11,32 +11,14 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// Keys of the meta table; absent while relays send what is inserted.
-const (
-	metaDelivery = "delivery" // deliveryExternal or deliveryReturning
-	metaCut      = "delivery_cut"
-
-	deliveryExternal  = "external"
-	deliveryReturning = "returning"
-)
-
 // Delivery returns who sends.
 func (s *Store) Delivery(ctx context.Context) (store.Delivery, error) {
 	values, err := s.readMetaRows(ctx, s.db)
 	if err != nil {
 		return store.Delivery{}, failure("delivery", "", err)
 	}
-	d, err := deliveryOf(values)
+	d, err := store.DeliveryOf(values)
 	return d, failure("delivery", "", err)
-}
-
-func deliveryOf(values map[string]string) (d store.Delivery, err error) {
-	if values[metaDelivery] == "" {
-		return d, nil
-	}
-	d.External, d.Returning = true, values[metaDelivery] == deliveryReturning
-	d.Cut, err = strconv.ParseInt(values[metaCut], 10, 64)
-	return d, err
 }
 
 // The greatest id that was queued. What leaves the queue is in the receipts by
@@ -65,7 +47,7 @@ func (s *Store) HandOver(ctx context.Context, action store.Action) (store.Delive
 		if err != nil {
 			return err
 		}
-		before, err := deliveryOf(values)
+		before, err := store.DeliveryOf(values)
 		switch {
 		case err != nil:
 			return err
@@ -88,7 +70,7 @@ func (s *Store) HandOver(ctx context.Context, action store.Action) (store.Delive
 			}
 			delivery.Cut = max(delivery.Cut, id)
 		}
-		if _, err := conn.ExecContext(ctx, s.sql(writeDeliverySQL), deliveryExternal, strconv.FormatInt(delivery.Cut, 10)); err != nil {
+		if _, err := conn.ExecContext(ctx, s.sql(writeDeliverySQL), store.DeliveryExternal, strconv.FormatInt(delivery.Cut, 10)); err != nil {
 			return err
 		}
 		if err := run(s.names.expand(deleteTriggerMetaSQL)); err != nil {
@@ -120,12 +102,8 @@ func (s *Store) showQueued(d store.Delivery, run func(string) error) error {
 
 func (s *Store) auditSwitch(ctx context.Context, conn *sql.Conn, action store.Action, before, after store.Delivery) error {
 	var entries audited
-	entries.add("delivery", describeDelivery(before), describeDelivery(after))
+	entries.add("delivery", before.Describe(), after.Describe())
 	return ownTx{s, conn}.audit(ctx, action, "delivery switch", entries)
-}
-
-func describeDelivery(d store.Delivery) string {
-	return fmt.Sprintf(`{"mode":%q,"cut":%d}`, d.Mode(), d.Cut)
 }
 
 // Chosen without a lock: nobody else writes the queue of what is above the cut.
@@ -145,12 +123,12 @@ func (s *Store) TakeBack(ctx context.Context, action store.Action) (queued int, 
 		if err != nil {
 			return err
 		}
-		before, err := deliveryOf(values)
+		before, err := store.DeliveryOf(values)
 		if err != nil || !before.External {
 			return err
 		}
 		if !before.Returning {
-			if _, err := conn.ExecContext(ctx, s.sql(writeDeliverySQL), deliveryReturning, strconv.FormatInt(before.Cut, 10)); err != nil {
+			if _, err := conn.ExecContext(ctx, s.sql(writeDeliverySQL), store.DeliveryReturning, strconv.FormatInt(before.Cut, 10)); err != nil {
 				return err
 			}
 		}

@@ -220,7 +220,7 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {
-		case done[metaDelivery] != "":
+		case done[store.MetaDelivery] != "":
 			// The triggers are as the switch of the delivery has left them.
 		case options.NoTrigger:
 			if done[metaTrigger] != "" {

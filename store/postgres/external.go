@@ -13,32 +13,14 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-// Keys of the meta table; absent while relays send what is inserted.
-const (
-	metaDelivery = "delivery" // deliveryExternal or deliveryReturning
-	metaCut      = "delivery_cut"
-
-	deliveryExternal  = "external"
-	deliveryReturning = "returning"
-)
-
 // Delivery returns who sends.
 func (s *Store) Delivery(ctx context.Context) (store.Delivery, error) {
 	values, err := s.readMetaRows(ctx, s.pool)
 	if err != nil {
 		return store.Delivery{}, failure("delivery", "", err)
 	}
-	d, err := deliveryOf(values)
+	d, err := store.DeliveryOf(values)
 	return d, failure("delivery", "", err)
-}
-
-func deliveryOf(values map[string]string) (d store.Delivery, err error) {
-	if values[metaDelivery] == "" {
-		return d, nil
-	}
-	d.External, d.Returning = true, values[metaDelivery] == deliveryReturning
-	d.Cut, err = strconv.ParseInt(values[metaCut], 10, 64)
-	return d, err
 }
 
 // Nobody who inserts is under way when the trigger goes, since removing it takes
@@ -55,7 +37,7 @@ const deleteDeliverySQL = `DELETE FROM {meta} WHERE key IN ('delivery', 'deliver
 func (s *Store) HandOver(ctx context.Context, action store.Action) (store.Delivery, error) {
 	var delivery store.Delivery
 	err := s.switching(ctx, action, func(tx pgx.Tx, values map[string]string, entries *audited) error {
-		before, err := deliveryOf(values)
+		before, err := store.DeliveryOf(values)
 		switch {
 		case err != nil:
 			return err
@@ -82,8 +64,8 @@ func (s *Store) HandOver(ctx context.Context, action store.Action) (store.Delive
 		if err := s.runScripts(ctx, tx, statusView(fmt.Sprintf("p.id IS NOT NULL OR r.id IS NULL AND e.id > %d", delivery.Cut))); err != nil {
 			return err
 		}
-		entries.add("delivery", describeDelivery(before), describeDelivery(delivery))
-		_, err = tx.Exec(ctx, s.sql(writeDeliverySQL), deliveryExternal, strconv.FormatInt(delivery.Cut, 10))
+		entries.add("delivery", before.Describe(), delivery.Describe())
+		_, err = tx.Exec(ctx, s.sql(writeDeliverySQL), store.DeliveryExternal, strconv.FormatInt(delivery.Cut, 10))
 		return err
 	})
 	return delivery, failure("hand over", "", err)
@@ -106,13 +88,13 @@ ON CONFLICT (id) DO NOTHING`
 func (s *Store) TakeBack(ctx context.Context, action store.Action) (queued int, err error) {
 	var before store.Delivery
 	err = s.switching(ctx, action, func(tx pgx.Tx, values map[string]string, _ *audited) error {
-		if before, err = deliveryOf(values); err != nil || !before.External || before.Returning {
+		if before, err = store.DeliveryOf(values); err != nil || !before.External || before.Returning {
 			return err
 		}
 		if err := s.runScripts(ctx, tx, script("trigger/create_functions.sql"), script("trigger/install.sql"), fmt.Sprintf(writeMetaSQL, quoteLiteral(metaTrigger), quoteLiteral(triggerVersion))); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.sql(writeDeliverySQL), deliveryReturning, strconv.FormatInt(before.Cut, 10))
+		_, err = tx.Exec(ctx, s.sql(writeDeliverySQL), store.DeliveryReturning, strconv.FormatInt(before.Cut, 10))
 		return err
 	})
 	for again := err == nil && before.External; again; {
@@ -129,7 +111,7 @@ func (s *Store) TakeBack(ctx context.Context, action store.Action) (queued int, 
 		return queued, failure("take back", "", err)
 	}
 	err = s.switching(ctx, action, func(tx pgx.Tx, _ map[string]string, entries *audited) error {
-		entries.add("delivery", describeDelivery(before), describeDelivery(store.Delivery{}))
+		entries.add("delivery", before.Describe(), store.Delivery{}.Describe())
 		if _, err := tx.Exec(ctx, s.sql(deleteDeliverySQL)); err != nil {
 			return err
 		}
@@ -201,10 +183,6 @@ func (s *Store) runScripts(ctx context.Context, tx pgx.Tx, templates ...string) 
 // somebody is to send the event.
 func statusView(queued string) string {
 	return strings.ReplaceAll(script("external/status_view.sql"), "{queued}", queued)
-}
-
-func describeDelivery(d store.Delivery) string {
-	return fmt.Sprintf(`{"mode":%q,"cut":%d}`, d.Mode(), d.Cut)
 }
 
 const confirmSQL = `

@@ -162,7 +162,7 @@ func (s *Store) plan(options store.MigrateOptions, done map[string]string) []str
 	}
 	if hasOutbox := !options.SkipOutbox || done[metaOutbox] != ""; hasOutbox {
 		switch {
-		case done[metaDelivery] != "":
+		case done[store.MetaDelivery] != "":
 			// The triggers are as the switch of the delivery has left them.
 		case options.NoTrigger:
 			if done != nil { // nothing to remove from an empty database
