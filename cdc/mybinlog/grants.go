@@ -11,9 +11,6 @@ GRANT SELECT, INSERT, UPDATE ON {meta} TO {account};
 -- MariaDB lets an account see who else reads the log with one right more, so that
 -- a server id that is used twice is noticed before it does harm:
 -- GRANT REPLICATION MASTER ADMIN ON *.* TO {account};
-
--- For the other tables, as for every relay:
--- GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO {account};
 `
 
 // Grants returns the script that lets an account, 'user'@'host', read the log.

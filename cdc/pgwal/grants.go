@@ -9,8 +9,6 @@ ALTER ROLE {role} REPLICATION; -- managed servers have a role for it: GRANT rds_
 GRANT CONNECT ON DATABASE {database} TO {role};
 {usage}CREATE PUBLICATION {publication} FOR TABLE {event} ("id") WITH (publish = 'insert, truncate', publish_via_partition_root = true);
 
--- For the tables, as for every relay:
--- GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO {role};
 -- In pg_hba.conf, a line that admits {role} to {database} is enough; logical
 -- replication does not need one for "replication".
 `

@@ -7,8 +7,9 @@ import (
 )
 
 type relayCmd struct {
-	Start relayRunCmd  `cmd:"" name:"run" default:"1" help:"Send events until stopped. This is what \"waybill relay\" does."`
-	Mode  relayModeCmd `cmd:"" help:"Change how running relays find events: by polling, or by the database's own log."`
+	Start  relayRunCmd    `cmd:"" name:"run" default:"1" help:"Send events until stopped. This is what \"waybill relay\" does."`
+	Grants relayGrantsCmd `cmd:"" help:"Print the SQL that gives an account the rights of a relay, and no others."`
+	Mode   relayModeCmd   `cmd:"" help:"Change how running relays find events: by polling, or by the database's own log."`
 }
 
 type relayModeCmd struct {

@@ -20,14 +20,14 @@ type statement struct {
 	text    string
 }
 
-// Catalogue returns the page docs/sql/<dialect>.md for each store that is a
-// module of its own: every SQL text in its constants, file by file, and its
-// migrations. A person who must allow these statements, or tune a database for
-// them, reads this page and no Go.
+// Catalogue returns the page docs/sql/<name>.md for each store and each reader of
+// a database's log that is a module of its own: every SQL text in its constants,
+// file by file, and its migrations. A person who must allow these statements, or
+// tune a database for them, reads this page and no Go.
 func Catalogue(tree *Tree) map[string]string {
 	pages := make(map[string]string)
 	for _, dir := range tree.modules {
-		if path.Dir(dir) == "store" {
+		if parent := path.Dir(dir); parent == "store" || parent == "cdc" {
 			pages["docs/sql/"+path.Base(dir)+".md"] = tree.cataloguePage(dir)
 		}
 	}
@@ -135,7 +135,7 @@ func (f *File) constants(yield func(name string, value ast.Expr, comment string)
 	})
 }
 
-var sqlText = regexp.MustCompile(`^\s*(?:--[^\n]*\n\s*)*(?:SELECT|INSERT|UPDATE|DELETE|WITH|VALUES|MERGE|LOCK|SET|CREATE|ALTER|DROP|PRAGMA|ANALYZE|VACUUM)\s`)
+var sqlText = regexp.MustCompile(`^\s*(?:--[^\n]*\n\s*)*(?:SELECT|INSERT|UPDATE|DELETE|WITH|VALUES|MERGE|LOCK|SET|CREATE|ALTER|DROP|GRANT|PRAGMA|ANALYZE|VACUUM)\s`)
 
 func (f *File) statements(values map[string]string) []statement {
 	var all []statement
