@@ -159,29 +159,49 @@ func (f *feed[TX]) advance(ctx, work context.Context) {
 		return
 	}
 	trial, ok := f.waitWhilePaused(ctx)
-	if !ok {
+	switch {
+	case !ok:
+	case trial:
+		f.lookFurther(ctx)
+		f.probe(ctx, work)
+	default:
+		f.handle(ctx, work, f.next(), false)
+	}
+}
+
+// probe tries events of a paused processor, one at a time, until one succeeds.
+// With each trial it may be one more, as long as they fail fast and were not tried
+// before: a few good ones among many bad ones would else be found by luck alone.
+func (f *feed[TX]) probe(ctx, work context.Context) {
+	defer f.p.pause.tried(fromStream)
+	began := now()
+	for i := range f.p.pause.probes() {
+		if len(f.pending) == 0 || ctx.Err() != nil {
+			return
+		}
+		items := anyKey(f.next())
+		if i > 0 && items[0].trials > 0 {
+			return
+		}
+		f.handle(ctx, work, items, true)
+		if on, _, _ := f.p.pause.state(fromStream); !on || now().Sub(began) >= f.p.config.PauseMin {
+			return
+		}
+	}
+}
+
+func (f *feed[TX]) handle(ctx, work context.Context, items []*item, trial bool) {
+	first := items[0]
+	if !f.readers.isCareful(first.partition) {
+		f.parallel(ctx, work, items, trial)
 		return
 	}
-	if trial {
-		f.lookFurther(ctx)
-	}
-	items := f.next()
-	if trial {
-		items = anyKey(items)
-	}
-	if first := items[0]; f.readers.isCareful(first.partition) {
-		err := f.carefully(ctx, first, func() (int, error) {
-			n, err := f.settle(ctx, work, items, trial)
-			f.done(items[:n])
-			return n, err
-		})
-		f.failed(ctx, work, items, err)
-	} else {
-		f.parallel(ctx, work, items, trial)
-	}
-	if trial {
-		f.p.pause.tried(fromStream)
-	}
+	err := f.carefully(ctx, first, func() (int, error) {
+		n, err := f.settle(ctx, work, items, trial)
+		f.done(items[:n])
+		return n, err
+	})
+	f.failed(ctx, work, items, err)
 }
 
 func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) (int, error) {
@@ -308,9 +328,8 @@ const (
 	maxAheadReads = 16       // times what is read at once
 )
 
-// lookFurther reads more, twice as much with each trial, once the first trials
-// have failed: all that is pending may be bad, and what proves the handler able
-// may lie behind it.
+// lookFurther reads more once the first trials have failed: all that is pending
+// may be bad, and what proves the handler able may lie behind it.
 func (f *feed[TX]) lookFurther(ctx context.Context) {
 	data, isTried := 0, false
 	for _, it := range f.pending {

@@ -41,7 +41,7 @@ const (
 
 func newPause(c *Config, changed func(on bool)) *pause {
 	return &pause{
-		after: c.PauseAfter, limit: c.PauseAfter, most: max(c.PauseAfter, c.BatchSize), min: c.PauseMin, max: c.PauseMax, changed: changed,
+		after: c.PauseAfter, limit: c.PauseAfter, most: max(c.PauseAfter, c.BatchSize*c.Workers), min: c.PauseMin, max: c.PauseMax, changed: changed,
 		failing: make(map[store.HeldKeyRef]struct{}),
 	}
 }
@@ -99,6 +99,14 @@ func (p *pause) state(source int) (on bool, wait time.Duration, resumed <-chan s
 		return false, 0, nil
 	}
 	return true, p.trials[source].due.Sub(now()), p.resumed
+}
+
+// probes returns how many events of the stream may be tried now that its trial is
+// due: one more each time.
+func (p *pause) probes() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(p.trials[fromStream].step, max(p.after, 1))
 }
 
 // tried puts off the source's next trial.

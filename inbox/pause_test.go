@@ -38,7 +38,9 @@ func TestConsumerThatFailsForEveryKeyPausesAndResumes(t *testing.T) {
 		if counts.Retry < 10 || counts.Retry > 25 || counts.Dead > 0 {
 			t.Errorf("held after half an hour: %+v", counts)
 		}
-		if n := tried.Load(); n < 20 || n > 150 {
+		// Each of the hundred keys was probed soon; later there are one or two probes
+		// a minute, of the stream and of what is held.
+		if n := tried.Load(); n < 100 || n > 230 {
 			t.Errorf("the handler was tried %d times in half an hour", n)
 		}
 		broken.Store(false)
