@@ -68,7 +68,7 @@ func testFeed[TX any](t *testing.T, h Harness[TX]) {
 		e.until("the walks to end", func() bool {
 			n := e.store.called("walk")
 			e.pause(300 * time.Millisecond)
-			return e.store.called("walk") == n
+			return e.store.called("walk") == n && e.store.walksEnded() == n
 		})
 		walks := e.store.called("walk")
 		var all []waybill.Event

@@ -235,8 +235,11 @@ func (e *env[TX]) relayOn(st relay.Store, adjust func(*relay.Config)) *running {
 	if e.h.Follows {
 		config.Source, config.Mode, config.Heartbeat = e.db.Source, store.ModeCDC, time.Second
 	}
-	if e.behind != nil {
-		config.PublishTimeout = 2 * time.Second // it has more to do within a call
+	if e.h.Bubble == nil {
+		// A machine that stands still for a moment must neither lose a lease nor
+		// leave a record unanswered: both would rightly be sent again.
+		config.LeaseTTL, config.Grace, config.PublishTimeout = 30*time.Second, 30*time.Second, 10*time.Second
+		config.Heartbeat = 5 * time.Second
 	}
 	if adjust != nil {
 		adjust(config)

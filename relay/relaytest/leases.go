@@ -17,11 +17,11 @@ import (
 func testLeases[TX any](t *testing.T, h Harness[TX]) {
 	each(t, h, "a send longer than the lease is one send while the lease is renewed", func(e *env[TX]) {
 		patient := func(c *relay.Config) {
-			c.LeaseTTL, c.RenewEvery, c.PublishTimeout = time.Second, 200*time.Millisecond, 5*time.Second
+			c.LeaseTTL, c.PublishTimeout = 5*time.Second, time.Minute
 		}
 		e.relay(patient)
 		e.relay(patient)
-		e.broker.Delay(1800 * time.Millisecond)
+		e.broker.Delay(8 * time.Second)
 		e.append(event("k", 1))
 		e.sent(topic, 1)
 		e.settled()

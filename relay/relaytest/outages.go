@@ -127,8 +127,15 @@ func testOutages[TX any](t *testing.T, h Harness[TX]) {
 	each(t, h, "a read-only database stops the sending", func(e *env[TX]) {
 		run := e.relay(func(c *relay.Config) { c.LeaseTTL, c.RenewEvery = 12*time.Second, 4*time.Second })
 		e.until("lanes", func() bool { return run.get(&run.lanes) == store.Lanes })
-		e.pause(1500 * time.Millisecond) // an idle spell: the last proof is old
-		e.store.away(true, "apply", "renew", "claim")
+		// After an idle spell the last proof is old. A renewal meanwhile is one.
+		for spell := false; !spell; {
+			renewals := e.store.called("renew")
+			e.pause(1500 * time.Millisecond)
+			e.store.away(true, "apply", "renew", "claim")
+			if spell = e.store.called("renew") == renewals; !spell {
+				e.store.away(false, "apply", "renew", "claim")
+			}
+		}
 		e.append(events("k", 1, 5)...)
 		e.until("red", func() bool { return run.Health().State == relay.Red })
 		if n := len(e.broker.EventIDs(topic)); n != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/waybillhq/waybill/store"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // until waits for a condition and fails the test when it does not come.
 func (e *env[TX]) until(what string, condition func() bool) {
@@ -170,6 +170,7 @@ type moody struct {
 	mu     sync.Mutex
 	fails  map[string]bool
 	calls  map[string]int
+	walks  int // that ended
 	walked int // rows
 	slow   map[string]time.Duration
 	stuck  map[string]int
@@ -276,6 +277,12 @@ func (m *moody) linger(op string) {
 	}
 }
 
+func (m *moody) walksEnded() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.walks
+}
+
 func (m *moody) walkedOver() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,6 +308,7 @@ func (m *moody) Walk(ctx context.Context, request store.WalkRequest) (store.Walk
 	result.Refs = slices.DeleteFunc(result.Refs, func(r store.Ref) bool { return !m.sees(r.ID) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.walks++
 	m.walked += len(result.Refs)
 	return result, err
 }
