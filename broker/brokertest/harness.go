@@ -16,7 +16,7 @@ import (
 
 // patience bounds whatever should happen soon. It is long, because it only
 // matters when something is broken or the machine is busy.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // quiet is how long the suite listens for what should not come.
 const quiet = 200 * time.Millisecond

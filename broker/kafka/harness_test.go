@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds whatever should happen soon.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // eachServer runs f with an imitation of Kafka and with the real one.
 func eachServer(t *testing.T, f func(t *testing.T, brokers []string)) {

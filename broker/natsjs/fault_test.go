@@ -16,7 +16,7 @@ import (
 	"github.com/waybillhq/waybill/broker/natsjs"
 )
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 func record(topic, key, id string) waybill.Record {
 	return waybill.Record{EventID: id, Topic: topic, Key: key, Value: []byte(id)}

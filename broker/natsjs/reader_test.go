@@ -52,7 +52,7 @@ func TestAReaderKeepsALimitedNumberInMemoryAndStops(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.buffer)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for buffered() < fetchRecords && ctx.Err() == nil {
 		wait(ctx, time.Millisecond)

@@ -12,7 +12,7 @@ import (
 
 // patience bounds whatever should happen soon. It is long, because it only
 // matters when something is broken or the machine is busy.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // Run proves a source.
 func Run(t *testing.T, h Harness) {
