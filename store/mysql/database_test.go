@@ -20,7 +20,7 @@ import (
 	"github.com/waybillhq/waybill/store/storetest"
 )
 
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 func event(id, key string) waybill.Event {
 	e := waybill.Event{ID: id, Type: "OrderPaid", Topic: "orders", AggregateType: "order", AggregateID: key, Data: []byte(`{"n":1}`)}

@@ -50,7 +50,7 @@ func TestFrozenProcessDoesNotKeepItsLanes(t *testing.T) {
 			t.Fatalf("the process came to an end before it could be frozen: %v", err)
 		}
 		taken := 0
-		for deadline := time.Now().Add(30 * time.Second); taken < store.Lanes && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); taken < store.Lanes && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			got, err := st.Claim(t.Context(), "heir", time.Minute, store.Lanes)
 			if err != nil {
 				t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 func clock() time.Time { return time.Now().UTC() }
 
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 // until asks again and again until the condition holds.
 func until(t *testing.T, what string, condition func() bool) {

@@ -52,7 +52,7 @@ func TestFrozenProcessDoesNotKeepItsLanes(t *testing.T) {
 		done <- victim.Apply(t.Context(), store.Guard{Owner: "victim", Lanes: leases}, store.Changes{Settled: []store.SettledChange{row}})
 	}()
 	taken := 0
-	for deadline := time.Now().Add(30 * time.Second); taken < store.Lanes && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); taken < store.Lanes && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		got, err := st.Claim(t.Context(), "heir", time.Minute, store.Lanes)
 		if err != nil {
 			t.Fatal(err)
