@@ -7,7 +7,7 @@ import (
 
 // await polls for a condition of an example.
 func await(done func() bool) {
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !done() {
 		if time.Now().After(deadline) {
 			log.Fatal("the example takes too long")

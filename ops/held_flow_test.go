@@ -100,7 +100,7 @@ func (s *shop) deliver(ids ...string) {
 func (s *shop) await(want ...string) {
 	s.t.Helper()
 	var got []string
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		held, err := s.st.ListHeld(s.t.Context(), "inventory", store.HeldFilter{})
 		if err != nil {
 			s.t.Fatal(err)
@@ -120,7 +120,7 @@ func (s *shop) await(want ...string) {
 
 func (s *shop) wantApplied(want ...string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		s.mu.Lock()
 		got := slices.Clone(s.applied)
 		s.mu.Unlock()
@@ -166,7 +166,7 @@ func TestAReleasedEventGetsOneAttempt(t *testing.T) {
 		if _, err := NewHeld(s.st).Release(t.Context(), annasWish, "inventory", "e1"); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(10 * time.Second); s.tried("e1") == before; time.Sleep(2 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); s.tried("e1") == before; time.Sleep(2 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("never tried")
 			}

@@ -53,7 +53,7 @@ func (d *desk) relayed(b *membroker.Broker, met func() bool) {
 			d.t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(10 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			d.t.Fatal("the relay never met its trouble")
 		}

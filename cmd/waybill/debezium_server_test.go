@@ -368,7 +368,7 @@ func (h *handOver) apply(e waybill.Event, exec func(statement string) (int64, er
 
 func (h *handOver) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !condition(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -467,7 +467,7 @@ func (h *handOver) connector(t *testing.T) {
 func (h *handOver) dropSlot(t *testing.T) {
 	onServer(t, h.scheme, h.where, func(ctx context.Context, db *sql.DB) error {
 		var err error
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			if _, err = db.ExecContext(ctx, "SELECT pg_drop_replication_slot($1)", h.name); err == nil {
 				return nil
 			}

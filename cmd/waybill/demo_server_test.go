@@ -220,7 +220,7 @@ func TestDemoInterruptedOnServer(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(stderr.String(), "killed with SIGKILL"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(stderr.String(), "killed with SIGKILL"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing was killed:\n%s", stderr.String())
 		}

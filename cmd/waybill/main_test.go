@@ -126,7 +126,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		_ = ts.Exec(args[1], args[2:]...)
 		if pattern.MatchString(ts.ReadFile("stdout")) {

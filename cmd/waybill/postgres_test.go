@@ -111,7 +111,7 @@ func (s *shell) run(line, want string) {
 
 func (s *shell) await(line, want string, log *lockedBuffer) {
 	s.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		out, _ := s.command(line).CombinedOutput()
 		if strings.Contains(string(out), want) {
 			return

@@ -34,7 +34,7 @@ func scrape(t *testing.T, registry *prometheus.Registry) string {
 // await scrapes until all lines are there, each a pattern.
 func await(t *testing.T, registry *prometheus.Registry, lines ...string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		text := scrape(t, registry)
 		missing := ""

@@ -79,7 +79,7 @@ func create(t *testing.T, db *sql.DB, up, down string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if _, err := db.ExecContext(ctx, down); err != nil {
 			t.Error(err)

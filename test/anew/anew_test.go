@@ -23,7 +23,7 @@ import (
 
 const (
 	topic    = "orders"
-	patience = 20 * time.Second
+	patience = 90 * time.Second
 )
 
 func TestOverSQLite(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"github.com/waybillhq/waybill/test/lab"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 func TestMySQL9(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ type working struct {
 
 func (o *outbox) relay(mode string, broker *membroker.Broker) *working {
 	o.t.Helper()
-	config := &relay.Config{Mode: mode, Source: o.source(o.t), LeaseTTL: 2 * time.Second, RenewEvery: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	config := &relay.Config{Mode: mode, Source: o.source(o.t), LeaseTTL: 20 * time.Second, RenewEvery: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	made, err := relay.New(o.store, broker, config)
 	if err != nil {
 		o.t.Fatal(err)

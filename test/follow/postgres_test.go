@@ -25,7 +25,7 @@ import (
 	"github.com/waybillhq/waybill/test/lab"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 func TestPostgres15(t *testing.T) {
 	t.Parallel()
@@ -136,7 +136,7 @@ func (b *base) append(ids ...string) {
 func (b *base) start() (*relay.Relay, func()) {
 	b.t.Helper()
 	r, err := relay.New(b.store, b.broker.Connect(), &relay.Config{
-		Source: b.source, Mode: store.ModeCDC, Heartbeat: time.Second, LeaseTTL: 2 * time.Second, RenewEvery: 200 * time.Millisecond, SweepEvery: time.Hour,
+		Source: b.source, Mode: store.ModeCDC, Heartbeat: time.Second, LeaseTTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond, SweepEvery: time.Hour,
 	})
 	if err != nil {
 		b.t.Fatal(err)

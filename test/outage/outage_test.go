@@ -20,7 +20,7 @@ import (
 
 const (
 	topic    = "orders"
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 	darkness = 12 * time.Second
 )
 
