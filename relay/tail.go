@@ -34,6 +34,7 @@ type tail struct {
 	beat  string // a mark that was not read back yet
 	beats time.Time
 	round time.Duration // of the last mark that was read back
+	shown bool          // a mark was read back since the stream was opened
 }
 
 // tailNews is what a tail tells the scheduler: one of a change of state, a
@@ -63,7 +64,6 @@ func (t *tail) run(ctx context.Context) {
 	known := false // where to begin
 	for failures := 0; ctx.Err() == nil; {
 		var err error
-		began := now()
 		if !known {
 			from, err = t.position(ctx)
 			known = err == nil
@@ -81,8 +81,8 @@ func (t *tail) run(ctx context.Context) {
 			from = ""
 			continue
 		}
-		if now().Sub(began) > tailPauseMax {
-			failures = 0
+		if t.heard() {
+			failures = 0 // it went well for a while
 		}
 		pause := waitPause
 		if state != cdc.Waiting {
@@ -110,6 +110,9 @@ func (t *tail) position(ctx context.Context) (cdc.Position, error) {
 // acknowledged.
 func (t *tail) follow(ctx context.Context, from cdc.Position) (cdc.Position, error) {
 	t.tell(ctx, tailNews{state: cdc.Opening})
+	t.mu.Lock()
+	t.shown = false
+	t.mu.Unlock()
 	stream, err := t.open(ctx, from)
 	if err != nil {
 		return from, err
@@ -194,9 +197,17 @@ func (t *tail) readBack(marks []string) {
 	defer t.mu.Unlock()
 	for _, text := range marks {
 		if text == t.beat {
-			t.beat, t.round = "", now().Sub(t.beats)
+			t.beat, t.round, t.shown = "", now().Sub(t.beats), true
 		}
 	}
+}
+
+// heard reports whether the last stream has shown a mark: then it was a sound
+// one, and what ended it is not what ended the one before.
+func (t *tail) heard() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.shown
 }
 
 // roundTrip returns how long the last mark took that was read back.
