@@ -122,10 +122,7 @@ func (d *decoder) event(raw []byte) error {
 	case replication.TABLE_MAP_EVENT:
 		d.guard(func() { d.tableMap(raw, body) })
 	case replication.TRANSACTION_PAYLOAD_EVENT:
-		d.packed = true
-		err := d.payload(body)
-		d.packed = false
-		return err
+		return d.payload(body)
 	case replication.INCIDENT_EVENT:
 		d.next.undecodable++ // the server has lost something of its log
 	default:

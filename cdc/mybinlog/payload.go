@@ -24,26 +24,32 @@ const maxWindow = 64 << 20
 
 var errPayload = errors.New("a compressed transaction cannot be read")
 
-// payload reads the events of a transaction that the server has compressed into
-// one: one after the other, so that a large one never stands in memory as a
-// whole.
+// payload reads a transaction that the server has compressed into one event.
 func (d *decoder) payload(body []byte) error {
 	compression, data, err := readPayload(body)
 	if err != nil {
 		return err
 	}
-	events := io.Reader(bytes.NewReader(data))
+	return d.unpack(compression, bytes.NewReader(data))
+}
+
+// unpack reads the events of a compressed transaction: one after the other, so
+// that a large one never stands in memory as a whole.
+func (d *decoder) unpack(compression uint64, events io.Reader) (err error) {
+	d.packed = true
+	defer func() { d.packed = false }()
 	switch compression {
 	case notCompressed:
 	case compressedZstd:
 		if d.zstd == nil {
-			if d.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow)); err != nil {
+			if d.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow)); err != nil {
 				return err
 			}
 		}
 		if err := d.zstd.Reset(events); err != nil {
 			return err
 		}
+		defer func() { _ = d.zstd.Reset(nil) }() // it keeps what it reads from
 		events = d.zstd
 	default:
 		return fmt.Errorf("%w: the method %d is not known", errPayload, compression)

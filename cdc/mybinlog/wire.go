@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/packet"
 	"github.com/go-mysql-org/go-mysql/replication"
 )
 
@@ -45,8 +46,12 @@ func (l *link) syncer(to address, serverID uint32, name string, heartbeat time.D
 		Host: to.host, User: to.user, Password: to.password, TLSConfig: to.tls,
 		Localhost: name,
 		Option: func(conn *client.Conn) error {
-			_, err := conn.Execute(patientSQL)
-			return err
+			if _, err := conn.Execute(patientSQL); err != nil {
+				return err
+			}
+			// What was answered is read: nothing is in the old one's buffer.
+			conn.Conn = packet.NewConn(newSieve(conn.Conn.Conn, l.decoder))
+			return nil
 		},
 		RawModeEnabled:          true,
 		DisableRetrySync:        true,
