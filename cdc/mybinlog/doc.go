@@ -21,9 +21,8 @@
 //
 // They come whole, in the order of the log. The server logs a transaction a moment
 // before it makes it visible. A large one is told in parts, and the memory of the
-// reader does not grow with it, unless the server has compressed it: then its
-// compressed bytes come as one. A transaction that was prepared by XA is told when
-// it commits; one that was prepared before the stream began, or that has more than
+// reader does not grow with it, compressed or not. A transaction that was prepared
+// by XA is told when it commits; one that was prepared before the stream began, or that has more than
 // a million ids, is counted as undecodable. Savepoints and engines without
 // transactions are minded.
 //
