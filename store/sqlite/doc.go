@@ -33,6 +33,16 @@
 // which repeats a send and loses none. A DSN that sets synchronous itself
 // decides for all.
 //
+// # Memory
+//
+// The writing connection keeps up to 16 MB of pages in memory and lets the log
+// grow to as much before it is copied into the database. What a savepoint may have
+// to restore, temporary tables, and what a CREATE INDEX sorts are kept in memory
+// as well: whoever indexes a large table through DB may want
+// "_pragma=temp_store(1)" in the DSN, which uses files. cache_size and
+// wal_autocheckpoint can be set in the same way. Statements that handlers repeat
+// are prepared once, up to 100 of them.
+//
 // # Plain SQL
 //
 // One INSERT into outbox_event with event_id, aggregate_type, aggregate_id,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	sqlite "modernc.org/sqlite"
@@ -29,7 +30,8 @@ import (
 //
 // Commits are durable or relaxed as the transaction asks for.
 //
-// The statements of the catalogue are prepared once for each connection.
+// The statements of the catalogue, and those that handlers repeat, are prepared
+// once for each connection.
 // Prepared through a pool of one connection, they would have to wait for the
 // transaction that wants to use them.
 type guardedConnector struct {
@@ -84,6 +86,8 @@ type guardedConn struct {
 	bareConn
 	connector *guardedConnector
 	prepared  map[string]*preparedStmt
+	seen      map[string]struct{} // texts of handlers' statements
+	kept      int                 // how many of these are prepared
 
 	open    atomic.Bool // within BeginTx .. Commit or Rollback
 	died    atomic.Bool // SQLite has ended the open transaction
@@ -281,8 +285,8 @@ func (c *guardedConn) Close() error {
 	return c.bareConn.Close()
 }
 
-// catalogued returns the prepared form of a statement of the catalogue; nil
-// when it is none, or is being read from.
+// catalogued returns the prepared form of a statement of the catalogue, or of one
+// that handlers repeat; nil when it is neither, or is being read from.
 func (c *guardedConn) catalogued(ctx context.Context, query string) (*preparedStmt, error) {
 	if stmt := c.prepared[query]; stmt != nil {
 		if stmt.busy {
@@ -290,7 +294,7 @@ func (c *guardedConn) catalogued(ctx context.Context, query string) (*preparedSt
 		}
 		return stmt, nil
 	}
-	if !c.connector.catalogued[query] {
+	if !c.connector.catalogued[query] && !c.isRepeated(query) {
 		return nil, nil
 	}
 	stmt, err := c.bareConn.PrepareContext(ctx, query)
@@ -300,6 +304,31 @@ func (c *guardedConn) catalogued(ctx context.Context, query string) (*preparedSt
 	p := &preparedStmt{bareStmt: stmt.(bareStmt)}
 	c.prepared[query] = p
 	return p, nil
+}
+
+// Bounds of what a connection keeps of handlers' statements.
+const (
+	maxKept     = 100  // statements that are prepared
+	maxSeen     = 1000 // texts
+	maxKeptText = 4096 // bytes of a text
+)
+
+// isRepeated reports whether a handler's statement is worth being prepared: it
+// was sent before. To read its text takes as long as to do what it says.
+func (c *guardedConn) isRepeated(query string) bool {
+	if !c.open.Load() || c.ours || c.kept >= maxKept || len(query) > maxKeptText || strings.Contains(query, ";") || c.lends(query) != nil {
+		return false
+	}
+	if _, found := c.seen[query]; found {
+		delete(c.seen, query)
+		c.kept++
+		return true
+	}
+	if c.seen == nil || len(c.seen) >= maxSeen {
+		c.seen = make(map[string]struct{})
+	}
+	c.seen[query] = struct{}{}
+	return false
 }
 
 type preparedStmt struct {

@@ -317,3 +317,56 @@ func TestHandlerCannotCommit(t *testing.T) {
 		t.Errorf("consumed: got %v, %v", rows, err)
 	}
 }
+
+// What handlers repeat is prepared once. It must keep up with the schema, and be
+// read from twice at once.
+func TestRepeatedStatementsOfHandlers(t *testing.T) {
+	st := open(t, nil)
+	makeTable(t, st)
+	const insert, list = `INSERT INTO stock (n) VALUES (?)`, `SELECT * FROM stock ORDER BY id`
+	for n := range 6 {
+		tx, err := st.BeginInbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := tx.Handle().ExecContext(t.Context(), insert, n); err != nil {
+				t.Fatalf("transaction %d: %v", n, err)
+			}
+		}
+		outer, err := tx.Handle().QueryContext(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !outer.Next() {
+			t.Fatalf("transaction %d: no row: %v", n, outer.Err())
+		}
+		inner, err := tx.Handle().QueryContext(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if columns, err := inner.Columns(); err != nil || len(columns) != 2+n {
+			t.Errorf("transaction %d: got columns %q, %v, want %d", n, columns, err, 2+n)
+		}
+		rows := 0
+		for inner.Next() {
+			rows++
+		}
+		if err := errors.Join(inner.Err(), inner.Close()); err != nil || rows != 3*(n+1) {
+			t.Errorf("transaction %d: got %d rows, %v, want %d", n, rows, err, 3*(n+1))
+		}
+		for rows = 1; outer.Next(); rows++ {
+		}
+		if err := errors.Join(outer.Err(), outer.Close()); err != nil || rows != 3*(n+1) {
+			t.Errorf("transaction %d, around another: got %d rows, %v, want %d", n, rows, err, 3*(n+1))
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		inTx(t, st, func(tx *sql.Tx) {
+			if _, err := tx.ExecContext(t.Context(), `ALTER TABLE stock ADD COLUMN more`+strings.Repeat("_", n)+` INTEGER`); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -23,6 +23,10 @@ type inboxTx struct {
 	unhook func() bool // what ends the transaction with its context
 	saved  bool
 
+	// reached is how far aggregates are, as read or written here: nobody else
+	// writes before the end.
+	reached map[progressRef]int64
+
 	mu      sync.Mutex // between Abort and Commit
 	aborted bool
 }
@@ -43,7 +47,7 @@ func (s *Store) BeginInbox(ctx context.Context) (store.InboxTx[*sql.Tx], error) 
 		cancel()
 		return nil, s.failed("begin inbox", "", errors.Join(err, conn.Close()))
 	}
-	t := &inboxTx{writing: writing{s, tx}, conn: conn, guard: guard, cancel: cancel}
+	t := &inboxTx{writing: writing{s, tx}, conn: conn, guard: guard, cancel: cancel, reached: make(map[progressRef]int64)}
 	t.unhook = context.AfterFunc(ctx, func() { _ = t.finish() })
 	return t, nil
 }
@@ -106,6 +110,7 @@ func (t *inboxTx) Release(ctx context.Context) error {
 
 // RollbackTo undoes what was done since Savepoint; the savepoint stays.
 func (t *inboxTx) RollbackTo(ctx context.Context) error {
+	clear(t.reached)
 	_, err := t.tx.ExecContext(ctx, `ROLLBACK TO `+savepoint)
 	return t.failed("rollback to savepoint", "", err)
 }
@@ -154,15 +159,13 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING`
 UPDATE {consumed} SET duplicates = duplicates + 1, last_duplicate_at = {now}
 WHERE consumer_group = ?1 AND event_id = ?2`
 
-	anyConsumedSQL = `
-SELECT EXISTS (SELECT 1 FROM json_each(?2) AS w CROSS JOIN {consumed} AS c ON c.consumer_group = ?1 AND c.event_id = w.value ->> 0)`
-
 	markAllSQL = `
 INSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version,
   outcome, topic, partition, position)
-SELECT ?1, w.value ->> 0, w.value ->> 1, w.value ->> 2, w.value ->> 3, w.value ->> 4, w.value ->> 5,
-  w.value ->> 6, w.value ->> 7, w.value ->> 8, w.value ->> 9
-FROM json_each(?2) AS w`
+SELECT ?1, w.value ->> 0, ?2, ?3, ?4, w.value ->> 1, w.value ->> 2, ?5, ?6, w.value ->> 3, w.value ->> 4
+FROM json_each(?7) AS w
+WHERE true
+ON CONFLICT (consumer_group, event_id) DO NOTHING`
 
 	unmarkSQL = `
 DELETE FROM {consumed} WHERE consumer_group = ?1 AND event_id = ?2`
@@ -185,26 +188,24 @@ func (t *inboxTx) MarkConsumed(ctx context.Context, consumed store.Consumed) (bo
 	return inserted > 0, nil
 }
 
-// MarkAll looks for what is there, which nobody can change meanwhile, and inserts
-// the rest.
+// marking is what keeps MarkAll's attempt apart from what was before it.
+const marking = `waybill_marking`
+
+// MarkAll takes it that all are new, and goes back when one is not.
 func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]bool, error) {
 	if len(consumed) == 0 {
 		return nil, nil
 	}
-	list, ok := consumedList(consumed)
+	lists, ok := consumedLists(consumed)
 	if !ok {
 		return t.markEach(ctx, consumed)
 	}
-	group := consumed[0].Group
-	var present bool
-	if err := t.scan(ctx, anyConsumedSQL, []any{group, list}, &present); err != nil {
-		return nil, t.failed("mark all", group, err)
+	inserted, err := t.markLists(ctx, consumed[0].Group, lists)
+	if err != nil {
+		return nil, t.failed("mark all", consumed[0].Group, err)
 	}
-	if present {
+	if inserted < len(consumed) {
 		return t.markEach(ctx, consumed)
-	}
-	if _, err := t.exec(ctx, markAllSQL, group, list); err != nil {
-		return nil, t.failed("mark all", group, err)
 	}
 	first := make([]bool, len(consumed))
 	for i := range first {
@@ -213,24 +214,54 @@ func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]boo
 	return first, nil
 }
 
-// consumedList is the rows as JSON, if they have a form in it: an id may be any
-// bytes.
-func consumedList(consumed []store.Consumed) (string, bool) {
-	rows := make([][10]any, len(consumed))
+// markLists returns how many rows were inserted: all, or of no consequence.
+func (t *inboxTx) markLists(ctx context.Context, group string, lists map[consumedKind][][5]any) (inserted int, err error) {
+	if _, err := t.tx.ExecContext(ctx, `SAVEPOINT `+marking); err != nil {
+		return 0, err
+	}
+	due := 0
+	for kind, rows := range lists {
+		list, err := json.Marshal(rows)
+		if err != nil {
+			return 0, err
+		}
+		n, err := t.exec(ctx, markAllSQL, group, kind.eventType, kind.tenantID, kind.aggregateType, string(kind.outcome), kind.topic, string(list))
+		if err != nil {
+			return 0, err
+		}
+		inserted, due = inserted+int(n), due+len(rows)
+		if inserted < due {
+			if _, err := t.tx.ExecContext(ctx, `ROLLBACK TO `+marking); err != nil {
+				return 0, err
+			}
+			break
+		}
+	}
+	_, err = t.tx.ExecContext(ctx, `RELEASE `+marking)
+	return inserted, err
+}
+
+// consumedKind is what rows have in common that one statement inserts; see
+// [aggregateKind].
+type consumedKind struct {
+	eventType, tenantID, aggregateType, topic string
+	outcome                                   store.Outcome
+}
+
+// consumedLists is the rest of the rows for JSON, if they have a form in it: an
+// id may be any bytes.
+func consumedLists(consumed []store.Consumed) (map[consumedKind][][5]any, bool) {
+	lists := make(map[consumedKind][][5]any, 1)
 	for i := range consumed {
 		c := &consumed[i]
 		e := &c.Event
-		for _, text := range []string{e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, c.Topic} {
-			if !isJSONText(text) {
-				return "", false
-			}
+		if !isJSONText(e.ID) || !isJSONText(e.AggregateID) {
+			return nil, false
 		}
-		rows[i] = [10]any{
-			e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, nonZero(e.AggregateVersion), c.Outcome, c.Topic, c.Partition, c.Position,
-		}
+		kind := consumedKind{e.Type, e.TenantID, e.AggregateType, c.Topic, c.Outcome}
+		lists[kind] = append(lists[kind], [5]any{e.ID, e.AggregateID, nonZero(e.AggregateVersion), c.Partition, c.Position})
 	}
-	list, err := json.Marshal(rows)
-	return string(list), err == nil
+	return lists, true
 }
 
 // isJSONText reports whether a text comes out of JSON as it went in.

@@ -16,44 +16,82 @@ WHERE consumer_group = ?1 AND tenant_id = ?2 AND aggregate_type = ?3 AND aggrega
 
 	listProgressSQL = `
 SELECT w.key, p.version, p.event_id
-FROM json_each(?2) AS w
-CROSS JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = w.value ->> 0 AND p.aggregate_type = w.value ->> 1 AND p.aggregate_id = w.value ->> 2`
+FROM json_each(?4) AS w
+CROSS JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = ?2 AND p.aggregate_type = ?3 AND p.aggregate_id = w.value`
 )
 
-// ReadProgress returns the progress of each aggregate.
+// ReadProgress returns the progress of each aggregate, with a statement for each
+// of their types.
 func (t *inboxTx) ReadProgress(ctx context.Context, group string, aggregates []store.Aggregate) ([]store.Progress, error) {
 	found := make([]store.Progress, len(aggregates))
-	keys := make([][3]string, len(aggregates))
 	for i, a := range aggregates {
 		found[i].Aggregate = a
-		keys[i] = [3]string{a.TenantID, a.Type, a.ID}
 	}
 	if len(aggregates) == 1 {
 		a := aggregates[0]
 		err := t.scan(ctx, readProgressSQL, []any{group, a.TenantID, a.Type, a.ID}, &found[0].Version, &found[0].EventID)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = nil
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, t.failed("read progress", a.ID, err)
 		}
-		return found, t.failed("read progress", a.ID, err)
+	} else {
+		for kind, places := range kinds(found, func(p store.Progress) store.Aggregate { return p.Aggregate }) {
+			if err := t.listProgress(ctx, group, kind, found, places); err != nil {
+				return nil, t.failed("read progress", group, err)
+			}
+		}
 	}
-	list, err := json.Marshal(keys)
-	if err != nil {
-		return nil, t.failed("read progress", group, err)
+	for i := range found {
+		t.reached[progressRef{group, found[i].Aggregate}] = found[i].Version
 	}
-	rows, err := t.query(ctx, listProgressSQL, group, string(list))
+	return found, nil
+}
+
+// listProgress completes those of the rows that are of one kind.
+func (t *inboxTx) listProgress(ctx context.Context, group string, kind aggregateKind, found []store.Progress, places []int) error {
+	ids := make([]string, len(places))
+	for i, place := range places {
+		ids[i] = found[place].Aggregate.ID
+	}
+	list, err := json.Marshal(ids)
 	if err != nil {
-		return nil, t.failed("read progress", group, err)
+		return err
+	}
+	rows, err := t.query(ctx, listProgressSQL, group, kind.tenantID, kind.name, string(list))
+	if err != nil {
+		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var i int
 		var row store.Progress
 		if err := rows.Scan(&i, &row.Version, &row.EventID); err != nil {
-			return nil, t.failed("read progress", group, err)
+			return err
 		}
-		found[i].Version, found[i].EventID = row.Version, row.EventID
+		found[places[i]].Version, found[places[i]].EventID = row.Version, row.EventID
 	}
-	return found, t.failed("read progress", group, rows.Err())
+	return rows.Err()
+}
+
+// progressRef names a row of progress.
+type progressRef struct {
+	group     string
+	aggregate store.Aggregate
+}
+
+// aggregateKind is what the aggregates of one statement have in common. What is
+// the same in all rows is bound once: to take it out of JSON for each costs more
+// than to write it.
+type aggregateKind struct{ tenantID, name string }
+
+// kinds sorts rows by the kind of their aggregates. It returns their places.
+func kinds[T any](rows []T, aggregate func(T) store.Aggregate) map[aggregateKind][]int {
+	found := make(map[aggregateKind][]int, 1)
+	for i := range rows {
+		a := aggregate(rows[i])
+		kind := aggregateKind{a.TenantID, a.Type}
+		found[kind] = append(found[kind], i)
+	}
+	return found
 }
 
 // LockProgress only reads: BEGIN IMMEDIATE has locked every row, also those that
@@ -70,14 +108,14 @@ const (
 	strayProgressSQL = `
 SELECT EXISTS (
   SELECT 1
-  FROM json_each(?2) AS w
-  LEFT JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = w.value ->> 0 AND p.aggregate_type = w.value ->> 1 AND p.aggregate_id = w.value ->> 2
+  FROM json_each(?4) AS w
+  LEFT JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = ?2 AND p.aggregate_type = ?3 AND p.aggregate_id = w.value ->> 0
   WHERE COALESCE(p.version, 0) <> w.value ->> 3)`
 
 	writeProgressSQL = `
 INSERT INTO {progress} (consumer_group, tenant_id, aggregate_type, aggregate_id, version, event_id)
-SELECT ?1, w.value ->> 0, w.value ->> 1, w.value ->> 2, w.value ->> 4, w.value ->> 5
-FROM json_each(?2) AS w
+SELECT ?1, ?2, ?3, w.value ->> 0, w.value ->> 1, w.value ->> 2
+FROM json_each(?4) AS w
 WHERE true
 ON CONFLICT (consumer_group, tenant_id, aggregate_type, aggregate_id) DO UPDATE
 SET version = excluded.version, event_id = excluded.event_id, updated_at = {now}`
@@ -97,21 +135,20 @@ WHERE consumer_group = ?1 AND state = 'WAITING' AND tenant_id = ?2 AND aggregate
   AND aggregate_version <= ?5 + 1`
 )
 
-// AdvanceProgress compares, which nobody can change meanwhile, and writes. Nearly
-// always nothing waits, and one question tells.
+// AdvanceProgress compares and writes. What this transaction has read, nobody can
+// have changed since. Nearly always nothing waits, and one question tells.
 func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []store.Advance) (woken int, err error) {
 	if len(advances) == 0 {
 		return 0, nil
 	}
-	rows := make([][6]any, len(advances))
-	isText := true
-	for i, step := range advances {
-		a := step.Aggregate
-		rows[i] = [6]any{a.TenantID, a.Type, a.ID, step.From, step.To, step.EventID}
-		isText = isText && isJSONText(step.EventID)
-	}
-	if err := t.advance(ctx, group, rows, isText); err != nil {
-		return 0, t.failed("advance progress", group, err)
+	for kind, places := range kinds(advances, func(step store.Advance) store.Aggregate { return step.Aggregate }) {
+		steps := make([]store.Advance, len(places))
+		for i, place := range places {
+			steps[i] = advances[place]
+		}
+		if err := t.advance(ctx, group, kind, steps); err != nil {
+			return 0, t.failed("advance progress", group, err)
+		}
 	}
 	var waits bool
 	if err := t.scan(ctx, anyWaitingSQL, []any{group}, &waits); err != nil || !waits {
@@ -128,27 +165,47 @@ func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []
 	return woken, nil
 }
 
-// advance writes the rows at once, or one by one where an id has no form in JSON.
-func (t *inboxTx) advance(ctx context.Context, group string, rows [][6]any, isText bool) error {
+// advance makes the steps of one kind of aggregates, at once, or one by one where
+// an id has no form in JSON.
+func (t *inboxTx) advance(ctx context.Context, group string, kind aggregateKind, steps []store.Advance) error {
+	rows := make([][4]any, len(steps))
+	isText, isKnown := true, true
+	for i, step := range steps {
+		rows[i] = [4]any{step.Aggregate.ID, step.To, step.EventID, step.From}
+		isText = isText && isJSONText(step.EventID)
+		reached, known := t.reached[progressRef{group, step.Aggregate}]
+		if known && reached != step.From {
+			return store.ErrMoved
+		}
+		isKnown = isKnown && known
+	}
 	list, err := json.Marshal(rows)
 	if err != nil {
 		return err
 	}
-	var isStray bool
-	if err := t.scan(ctx, strayProgressSQL, []any{group, string(list)}, &isStray); err != nil {
-		return err
-	}
-	if isStray {
-		return store.ErrMoved
-	}
-	if isText {
-		_, err := t.exec(ctx, writeProgressSQL, group, string(list))
-		return err
-	}
-	for _, row := range rows {
-		if _, err := t.exec(ctx, setProgressSQL, group, row[0], row[1], row[2], row[4], row[5]); err != nil {
+	if !isKnown {
+		var isStray bool
+		if err := t.scan(ctx, strayProgressSQL, []any{group, kind.tenantID, kind.name, string(list)}, &isStray); err != nil {
 			return err
 		}
+		if isStray {
+			return store.ErrMoved
+		}
+	}
+	if isText {
+		_, err = t.exec(ctx, writeProgressSQL, group, kind.tenantID, kind.name, string(list))
+	} else {
+		for _, step := range steps {
+			if _, err = t.exec(ctx, setProgressSQL, group, kind.tenantID, kind.name, step.Aggregate.ID, step.To, step.EventID); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		t.reached[progressRef{group, step.Aggregate}] = step.To
 	}
 	return nil
 }

@@ -86,7 +86,6 @@ var catalogue = []Statement{
 	{"mark consumed", markConsumedSQL},
 	{"count duplicate", countDuplicateSQL},
 	{"is consumed", isConsumedSQL},
-	{"mark all: look", anyConsumedSQL},
 	{"mark all", markAllSQL},
 	{"unmark", unmarkSQL},
 	{"read progress", readProgressSQL},

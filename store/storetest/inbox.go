@@ -151,6 +151,12 @@ func inboxMarkAll[TX any](t *testing.T, s *suite[TX]) {
 	if first, err := tx.MarkAll(t.Context(), []store.Consumed{delivered("5"), delivered("6")}); err != nil || !first[0] || !first[1] {
 		t.Errorf("two that are new: got %v, %v", first, err)
 	}
+	mixed := []store.Consumed{delivered("7"), delivered("8"), delivered("3"), delivered("9")}
+	mixed[1].Event.Type, mixed[3].Outcome = "OrderCancelled", store.ConsumedSkipped
+	first, err = tx.MarkAll(t.Context(), mixed)
+	if want := []bool{true, true, false, true}; err != nil || !slices.Equal(first, want) {
+		t.Errorf("one of several kinds is not new: got %v, %v, want %v", first, err, want)
+	}
 	if err := tx.Unmark(t.Context(), group, []string{"6", events[3].Event.ID}); err != nil {
 		t.Errorf("unmark: %v", err)
 	}
@@ -161,9 +167,9 @@ func inboxMarkAll[TX any](t *testing.T, s *suite[TX]) {
 		t.Errorf("unmark: %v", err)
 	}
 	s.commitInbox(t, tx)
-	s.wantConsumed(t, true, "2", "3", "4", "5")
+	s.wantConsumed(t, true, "2", "3", "4", "5", "7", "8", "9")
 	s.wantConsumed(t, false, "6", events[3].Event.ID)
-	for id, want := range map[string]int64{"2": 1, "3": 1, "4": 0} {
+	for id, want := range map[string]int64{"2": 1, "3": 2, "4": 0, "7": 0, "8": 0, "9": 0} {
 		if got := s.consumedBy(t, id)[0].Duplicates; got != want {
 			t.Errorf("duplicates of %s: got %d, want %d", id, got, want)
 		}
