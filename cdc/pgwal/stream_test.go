@@ -3,6 +3,7 @@ package pgwal_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,23 @@ func TestPlaceWaitsForTheAcknowledgement(t *testing.T) {
 		r.until(t, "unacknowledged")
 		if !slices.Equal(r.ids, want) {
 			t.Errorf("got %v, want %v again", r.ids, want)
+		}
+	})
+}
+
+// What is acknowledged just before the end is told at the end: the slot is there.
+func TestLastAcknowledgementIsToldAtTheEnd(t *testing.T) {
+	onServers(t, func(t *testing.T, o *outbox) {
+		for n := range 3 { // the word that is due each second may come in between once
+			s := o.source(t, nil)
+			r := open(t, s, "")
+			o.insert(t, 1)
+			r.toMark(t, s, fmt.Sprint("end ", n))
+			r.Ack(r.after)
+			r.close(t)
+			if got := status(t, s); got.State != cdc.Waiting || log(t, got.Position) < log(t, r.after) {
+				t.Errorf("the slot is %s at %s, want it at %s", got.State, got.Position, r.after)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -51,6 +52,7 @@ func testAll(t *testing.T, admin string) {
 	})
 	t.Run("ids that begin anew", func(t *testing.T) { idsAnew(t, open(t, admin)) })
 	t.Run("slot dropped while away", func(t *testing.T) { slotDropped(t, open(t, admin)) })
+	t.Run("key of a number without a sign", func(t *testing.T) { sameKeys(t, open(t, admin)) })
 }
 
 // base is a database with an outbox.
@@ -211,4 +213,46 @@ func slotDropped(t *testing.T, b *base) {
 	})
 	b.append("d")
 	b.sent("a", "b", "c", "d")
+}
+
+// A key that came out of a number, larger than any id, is the same text whether its
+// event is found in the queue or told by the log.
+func sameKeys(t *testing.T, b *base) {
+	b.run("CREATE TABLE numbers (id numeric(20) PRIMARY KEY CHECK (id >= 0), price numeric(20, 4) NOT NULL)")
+	b.run("INSERT INTO numbers VALUES (18446744073709551615, 9007199254740993.0001)")
+	insert := func(id string) {
+		b.run("INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, topic, payload, event_key) " +
+			"SELECT '" + id + "', 'order', id, 'OrderPaid', 'orders', convert_to(to_jsonb(numbers)::text, 'UTF8'), id FROM numbers")
+	}
+	insert("polled")
+	r, _ := b.start()
+	b.sent("polled")
+	b.feed(r, "the log", streams)
+	before := r.Health().Stats.Feed.Told
+	insert("told")
+	b.sent("polled", "told")
+	b.feed(r, "the id of the second event", func(st *relay.FeedStatus) bool { return st.Told > before })
+	records := b.broker.Records("orders")
+	for _, record := range records {
+		if record.Key != "18446744073709551615" {
+			t.Errorf("got the key %q", record.Key)
+		}
+	}
+	polled, told := partsOf(t, records[0]), partsOf(t, records[1])
+	for _, part := range []string{"aggregateId", "data"} {
+		if string(polled[part]) != string(told[part]) || len(told[part]) == 0 {
+			t.Errorf("%s: told %s, polled %s", part, told[part], polled[part])
+		}
+	}
+	if want := `{"id": 18446744073709551615, "price": 9007199254740993.0001}`; string(told["data"]) != want {
+		t.Errorf("got the data %s, want %s", told["data"], want)
+	}
+}
+
+func partsOf(t *testing.T, record waybill.Record) (parts map[string]json.RawMessage) {
+	t.Helper()
+	if err := json.Unmarshal(record.Value, &parts); err != nil {
+		t.Fatal(err)
+	}
+	return parts
 }
