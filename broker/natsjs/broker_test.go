@@ -2,12 +2,12 @@ package natsjs_test
 
 import (
 	"fmt"
-	"net"
 	"path/filepath"
 	"testing"
 
 	"github.com/waybillhq/waybill/broker/brokertest"
 	"github.com/waybillhq/waybill/broker/natsjs"
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // testServer is an embedded server that can be stopped and started again at the
@@ -19,7 +19,7 @@ type testServer struct {
 
 func startServer(t testing.TB) *testServer {
 	t.Helper()
-	s := &testServer{config: natsjs.EmbeddedConfig{StoreDir: filepath.Join(t.TempDir(), "nats"), Port: freePort(t)}}
+	s := &testServer{config: natsjs.EmbeddedConfig{StoreDir: filepath.Join(t.TempDir(), "nats"), Port: testenv.FreePorts(t, 1)}}
 	s.start(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -43,16 +43,6 @@ func (s *testServer) stop(t testing.TB) {
 
 func (s *testServer) address() string {
 	return fmt.Sprintf("127.0.0.1:%d", s.config.Port)
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func open(t testing.TB, url string, config *natsjs.Config) *natsjs.Broker {

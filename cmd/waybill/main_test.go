@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/waybillhq/waybill/cmd/waybill/internal/adapter"
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -33,11 +33,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			for _, name := range []string{"PORT", "PORT2"} {
-				port, err := freePort()
-				if err != nil {
-					return err
-				}
-				env.Setenv(name, port)
+				env.Setenv(name, strconv.Itoa(testenv.FreePorts(t, 1)))
 			}
 			return nil
 		},
@@ -75,15 +71,6 @@ func needShell(t *testing.T) {
 		}
 		t.Skip("needs the sqlite3 shell:", err)
 	}
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
 }
 
 // get prints the answer to a GET request: its code, and its body.

@@ -8,12 +8,15 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // The same command over PostgreSQL, with a password that no output may show.
@@ -27,10 +30,7 @@ func TestPostgres(t *testing.T) {
 		t.Skip("needs a PostgreSQL server: set WAYBILL_TEST_POSTGRES15")
 	}
 	dsn := newDatabase(t, server)
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := strconv.Itoa(testenv.FreePorts(t, 1))
 	p := shell{t: t, dir: t.TempDir(), env: []string{
 		"WAYBILL_STORE_KIND=postgres", "WAYBILL_STORE_DSN=" + dsn, "WAYBILL_STORE_NAMES_SCHEMA=Sales-EU",
 		"WAYBILL_BROKER_KIND=embedded", "WAYBILL_BROKER_PORT=" + port,

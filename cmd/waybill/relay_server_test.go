@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // accounts are how each kind of database makes and drops an account that may do
@@ -44,10 +47,7 @@ func TestRelayModeWithGrantedRights(t *testing.T) {
 				}
 				script(t, server.scheme, where, "DROP DATABASE "+name, fmt.Sprintf(rights.drop, name))
 			})
-			port, err := freePort()
-			if err != nil {
-				t.Fatal(err)
-			}
+			port := strconv.Itoa(testenv.FreePorts(t, 1))
 			as := func(dsn string) *shell {
 				return &shell{t: t, dir: t.TempDir(), env: []string{
 					"WAYBILL_STORE_KIND=" + server.scheme, "WAYBILL_STORE_DSN=" + dsn, "WAYBILL_BROKER_KIND=embedded", "WAYBILL_BROKER_PORT=" + port,

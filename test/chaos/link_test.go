@@ -13,6 +13,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
+	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/test/lab"
 )
 
@@ -33,7 +34,7 @@ func newLink(t *testing.T, name string, servers ...*lab.Server) *link {
 	t.Helper()
 	l := &link{name: name}
 	for _, s := range servers {
-		listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(lab.FreePorts(t, 1)))
+		listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePorts(t, 1)))
 		p := toxiproxy.NewProxy(proxies, name, listen, s.Address())
 		if err := p.Start(); err != nil {
 			t.Fatal(err)

@@ -1,12 +1,14 @@
 package guide
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 func TestPagesWork(t *testing.T) {
@@ -45,7 +47,8 @@ func TestPagesWork(t *testing.T) {
 func newReader(t *testing.T, root string) *reader {
 	t.Helper()
 	dir := t.TempDir()
-	bin, web, probes, nats := filepath.Join(dir, "bin"), freePort(t), freePort(t), freePort(t)
+	bin, port := filepath.Join(dir, "bin"), testenv.FreePorts(t, 3)
+	web, probes, nats := strconv.Itoa(port), strconv.Itoa(port+1), strconv.Itoa(port+2)
 	return &reader{
 		t: t, root: root, dir: dir, state: filepath.Join(dir, "pwd"),
 		env: append(os.Environ(), "GOBIN="+bin, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir,
@@ -62,18 +65,4 @@ func goEnv(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

@@ -11,9 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/waybillhq/waybill/internal/testenv"
 )
 
 // Server is a real server that no other test uses, so that it can be stopped,
@@ -30,7 +31,7 @@ type Server struct {
 // test. Further variables are for test/env.
 func NewServer(t testing.TB, name string, environment ...string) *Server {
 	t.Helper()
-	s := &Server{Name: name, Home: t.TempDir(), Port: FreePorts(t, 3), env: environment}
+	s := &Server{Name: name, Home: t.TempDir(), Port: testenv.FreePorts(t, 3), env: environment}
 	if os.Getuid() == 0 { // the server runs as another user, who must get there
 		for _, folder := range []string{s.Home, filepath.Dir(s.Home)} {
 			if err := os.Chmod(folder, 0o755); err != nil {
@@ -142,34 +143,4 @@ func stateOf(pid int) (state string, parent int) {
 	}
 	parent, _ = strconv.Atoi(fields[1])
 	return fields[0], parent
-}
-
-// Ports below those that the system gives to clients: a server that is stopped
-// must find its port free when it comes back.
-const (
-	lowestPort  = 21000
-	highestPort = 31900
-)
-
-var nextPort atomic.Int64
-
-// FreePorts returns the first of n free ports in a row.
-func FreePorts(t testing.TB, n int) int {
-	t.Helper()
-	for range 1000 {
-		at := nextPort.Add(int64(n)) - int64(n) + int64(os.Getpid()%500*20)
-		first := lowestPort + int(at%(highestPort-lowestPort))
-		free := true
-		for port := first; port < first+n && free; port++ {
-			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-			if free = err == nil; free {
-				_ = l.Close()
-			}
-		}
-		if free {
-			return first
-		}
-	}
-	t.Fatalf("there are no %d free ports in a row", n)
-	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/waybillhq/waybill/broker"
 	"github.com/waybillhq/waybill/broker/natsjs"
 	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
+	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/store"
 )
 
@@ -91,15 +91,7 @@ func TestUnknownAndMissing(t *testing.T) {
 // The embedded broker keeps its streams over a restart, listens where it is
 // told, and makes topics as they come.
 func TestEmbedded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c := config.Broker{Kind: "embedded", Dir: t.TempDir(), Port: port, Partitions: 2, SyncAlways: true}
+	c := config.Broker{Kind: "embedded", Dir: t.TempDir(), Port: testenv.FreePorts(t, 1), Partitions: 2, SyncAlways: true}
 	for range 2 {
 		b, err := OpenBroker(t.Context(), c, slog.New(slog.DiscardHandler))
 		if err != nil {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 
 	"github.com/waybillhq/waybill/broker"
@@ -101,15 +102,20 @@ func (h *embeddedHouse) settings() string {
 `, h.url(), h.port)
 }
 
-// freePort returns a port that nobody listens on at this moment.
-func freePort(ctx context.Context) (int, error) {
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", address(0))
-	if err != nil {
-		return 0, err
+// freePort returns a port that nobody listens on at this moment, and that systems
+// do not lend to clients. While the server is away those that call it could be
+// lent its port, and it would not come back.
+func freePort(ctx context.Context) (port int, err error) {
+	const lowest, count, tries = 20000, 12000, 100
+	for range tries {
+		port = lowest + rand.IntN(count)
+		var listen net.ListenConfig
+		var l net.Listener
+		if l, err = listen.Listen(ctx, "tcp", address(port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
 
 // configText is the configuration of the demo's relay, which also serves a
