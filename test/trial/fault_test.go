@@ -250,7 +250,7 @@ func (w *planter) victim(f *fault) (*purchase, error) {
 
 // shown waits until the read model shows the version of a purchase.
 func (w *planter) shown(ctx context.Context, p *purchase) error {
-	late := time.NewTimer(time.Minute)
+	late := time.NewTimer(5 * time.Minute)
 	defer late.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

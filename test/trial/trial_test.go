@@ -120,7 +120,7 @@ func TestEachFaultIsFoundAndNothingElse(t *testing.T) {
 	loaded()
 	peace()
 	runs := watched()
-	w.drained(time.Minute)
+	w.drained(5 * time.Minute)
 	w.look(w.runner(false), reconcile.ModeFull, false)
 	w.look(w.runner(true), reconcile.ModeFull, true)
 
@@ -156,7 +156,7 @@ func busyDay(t *testing.T) {
 	runs := w.watch(busy)()
 	loaded()
 	peace()
-	w.drained(time.Minute)
+	w.drained(5 * time.Minute)
 	last := w.look(w.runner(false), reconcile.ModeFull, false)
 	dense := w.look(w.runner(true), reconcile.ModeFull, true)
 	t.Logf("seed %20d: %5d changes, %2d kills, %2d runs of the check: %d findings; at the end %d keys, %d differences, %d with every version, %d in flight",
