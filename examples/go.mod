@@ -6,6 +6,7 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/redis/rueidis v1.0.79
 	github.com/waybillhq/waybill v0.0.0
+	github.com/waybillhq/waybill/broker/kafka v0.0.0
 	github.com/waybillhq/waybill/broker/natsjs v0.0.0
 	github.com/waybillhq/waybill/inbox/redisfilter v0.0.0
 	github.com/waybillhq/waybill/store/postgres v0.0.0
@@ -29,7 +30,11 @@ require (
 	github.com/nats-io/nkeys v0.4.17 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/twmb/franz-go v1.22.3 // indirect
+	github.com/twmb/franz-go/pkg/kadm v1.20.0 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
@@ -43,6 +48,7 @@ require (
 
 replace (
 	github.com/waybillhq/waybill => ..
+	github.com/waybillhq/waybill/broker/kafka => ../broker/kafka
 	github.com/waybillhq/waybill/broker/natsjs => ../broker/natsjs
 	github.com/waybillhq/waybill/inbox/redisfilter => ../inbox/redisfilter
 	github.com/waybillhq/waybill/store/postgres => ../store/postgres

@@ -98,6 +98,9 @@ func (r *reader) follow(file string) {
 	for i := range blocks {
 		b := &blocks[i]
 		where := fmt.Sprintf("%s:%d", filepath.Base(file), b.line)
+		if b.is("with kafka") {
+			r.useKafka()
+		}
 		switch {
 		case b.is("in background"):
 			r.background(where, b)
