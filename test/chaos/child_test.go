@@ -47,8 +47,8 @@ const (
 const (
 	topic      = "orders"
 	partitions = 6
-	leaseTTL   = 2 * time.Second
-	maxMessage = 64 << 10 // of the topic, in bytes
+	leaseTTL   = 2 * time.Second // 4 where relays read the log, which begins anew with each loss of a lease
+	maxMessage = 64 << 10        // of the topic, in bytes
 )
 
 func TestMain(m *testing.M) {
@@ -120,7 +120,11 @@ func openBroker(ctx context.Context) (*kafka.Broker, error) {
 }
 
 func logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	level := slog.LevelWarn
+	if os.Getenv(envRole) == "relay" {
+		level = slog.LevelInfo // says what became of the log
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 func relayAll(ctx context.Context, st relay.Store, openLog func(dsn string) (cdc.Source, error)) error {
@@ -130,6 +134,7 @@ func relayAll(ctx context.Context, st relay.Store, openLog func(dsn string) (cdc
 	}
 	defer func() { _ = b.Close() }()
 	var source cdc.Source
+	ttl := leaseTTL
 	own := "" // what the relay does where no mode is set for all
 	if mode := os.Getenv(envMode); mode != modePoll {
 		if source, err = openLog(os.Getenv(envDSN)); err != nil {
@@ -138,12 +143,13 @@ func relayAll(ctx context.Context, st relay.Store, openLog func(dsn string) (cdc
 		if mode == modeCDC {
 			own = store.ModeCDC
 		}
+		ttl = 2 * leaseTTL
 	}
 	var started atomic.Bool
 	r, err := relay.New(st, b, &relay.Config{
 		Source: source, Mode: own, Heartbeat: time.Second,
 		Events: relay.Events{Leases: func(relay.LeasesInfo) { started.Store(true) }},
-		Host:   os.Getenv(envName), LeaseTTL: leaseTTL, RenewEvery: leaseTTL / 5, SweepEvery: 5 * time.Second, PublishTimeout: 3 * time.Second,
+		Host:   os.Getenv(envName), LeaseTTL: ttl, RenewEvery: ttl / 8, SweepEvery: 5 * time.Second, PublishTimeout: 3 * time.Second,
 		BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second, PublishBatch: 100, Logger: logger(),
 	})
 	if err != nil {

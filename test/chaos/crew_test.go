@@ -3,7 +3,9 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,6 +166,22 @@ func (p *post) count(text string) (n int) {
 		n += strings.Count(process.Output.String(), text)
 	}
 	return n
+}
+
+// keepOutput writes to a folder, if there is one, what each of the processes wrote.
+func (p *post) keepOutput(folder string, number int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if folder == "" {
+		return nil
+	}
+	for i, process := range p.all {
+		name := filepath.Join(folder, fmt.Sprintf("%d-%s-%03d.log", number, p.role, i))
+		if err := os.WriteFile(name, []byte(process.Output.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tell writes what the processes wrote last, for a person to read.

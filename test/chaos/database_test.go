@@ -23,8 +23,9 @@ type database interface {
 	// great are the acts that this database can go through, each of which returns
 	// once it answers again.
 	great() map[string]func() error
-	// loseLog takes away what relays have not read of the database's log.
-	loseLog(ctx context.Context) error
+	// loseLog takes away what relays have not read of the database's log, and says
+	// in which way.
+	loseLog(ctx context.Context, detail int) (what string, err error)
 	// setMode has all relays poll, or read the log.
 	setMode(ctx context.Context, mode string) error
 	// ready waits until nothing of an earlier act is left over.

@@ -41,7 +41,17 @@ const (
 // matters most.
 const greatEvery = 11 * time.Second
 
+// calm is how much longer it is from act to act where relays read the log. After
+// each fault they read the queue first: were there no time left after that, the
+// log would tell of nothing.
+const calm = 3
+
 func plan(seed uint64, total time.Duration, further, great []string) []act {
+	slower := time.Duration(1)
+	ttl := leaseTTL
+	if len(further) > 0 {
+		slower, ttl = calm, 2*leaseTTL
+	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	between := func(low, high time.Duration) time.Duration {
 		return low + time.Duration(random.Int64N(int64(high-low)))
@@ -49,18 +59,18 @@ func plan(seed uint64, total time.Duration, further, great []string) []act {
 	small := []string{kill, kill, kill, freeze, freeze, stop, disturb, disturb, disturb, disturb, loseAnswers}
 	small = append(small, further...)
 	var acts []act
-	for at := between(500*time.Millisecond, time.Second); at < total; at += between(700*time.Millisecond, 2*time.Second) {
+	for at := between(500*time.Millisecond, time.Second); at < total; at += slower * between(700*time.Millisecond, 2*time.Second) {
 		a := act{at: at, what: small[random.IntN(len(small))], who: random.IntN(1 << 16), detail: random.IntN(1 << 16)}
 		switch a.what {
 		case freeze:
-			a.lasts = between(leaseTTL+500*time.Millisecond, 3*leaseTTL)
+			a.lasts = between(ttl+500*time.Millisecond, ttl+2*leaseTTL)
 		case disturb, loseAnswers:
 			a.lasts = between(300*time.Millisecond, 3*time.Second)
 		}
 		acts = append(acts, a)
 	}
 	var turn []string
-	for at := between(3*time.Second, 5*time.Second); at < total-2*time.Second; at += greatEvery + between(0, 3*time.Second) {
+	for at := between(3*time.Second, 5*time.Second); at < total-2*time.Second; at += greatEvery + (slower-1)*greatEvery/4 + between(0, 3*time.Second) {
 		if len(turn) == 0 {
 			turn = slices.Clone(great)
 			random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })

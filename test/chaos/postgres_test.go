@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +26,8 @@ import (
 type pair struct {
 	t    *testing.T
 	both [2]*lab.Server
-	now  int // which one is the primary
+	mu   sync.Mutex // held while a server is away, and while a log is lost
+	now  int        // which one is the primary
 	shop *sql.DB
 }
 
@@ -44,6 +46,7 @@ func newPair(t *testing.T) *pair {
 	for _, statement := range []string{
 		`CREATE DATABASE shop`, `CREATE DATABASE back`,
 		`ALTER SYSTEM SET wal_retrieve_retry_interval = '100ms'`, // a standby is soon back
+		`ALTER SYSTEM SET wal_keep_size = '64MB'`,                // for the standby, whatever is done to slots
 		`ALTER SYSTEM SET wal_receiver_timeout = '3s'`, `ALTER SYSTEM SET wal_sender_timeout = '3s'`,
 		`SELECT pg_reload_conf()`,
 	} {
@@ -120,20 +123,27 @@ func (p *pair) open(database string) *sql.DB {
 func (p *pair) admit(context.Context, string) error { return nil }
 
 func (p *pair) great() map[string]func() error {
+	alone := func(do func() error) func() error {
+		return func() error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return do()
+		}
+	}
 	return map[string]func() error{
-		killDatabase: func() error {
+		killDatabase: alone(func() error {
 			if err := p.both[p.now].Kill(); err != nil {
 				return err
 			}
 			return p.backUp()
-		},
-		restart: func() error {
+		}),
+		restart: alone(func() error {
 			if err := p.both[p.now].Down(); err != nil {
 				return err
 			}
 			return p.backUp()
-		},
-		failover: p.failOver,
+		}),
+		failover: alone(p.failOver),
 	}
 }
 
