@@ -25,6 +25,7 @@ type feed[TX any] struct {
 	positions    *positions
 
 	pending []*item // received and not settled, in order of arrival
+	reach   int     // of the last poll: how many records it might bring
 	// failures counts what went wrong since something was last settled.
 	failures int
 	// pollFailures counts the same for the broker.
@@ -56,7 +57,7 @@ func (f *feed[TX]) run(ctx, work context.Context) {
 	}
 	for ctx.Err() == nil {
 		f.tend(ctx)
-		if len(f.pending) == 0 && !f.poll(ctx, f.window(), f.p.config.PollWait) {
+		if len(f.pending) == 0 && !f.poll(ctx, f.further(), f.p.config.PollWait) {
 			f.commit(work)
 			continue
 		}
@@ -111,6 +112,19 @@ func (f *feed[TX]) forget(partition broker.Partition) {
 
 // window is how many records are read at once.
 func (f *feed[TX]) window() int { return f.p.config.BatchSize * f.p.config.Workers }
+
+// firstReach is how many are read at first, and while events are handled alone.
+const firstReach = 16
+
+// further is how many records the next poll may bring. A broker that shares the
+// partitions moves none between two polls, and waits for a reader only so long;
+// one that took a whole window of events, each handled alone, would be taken for
+// dead. Its partitions would be another's, who would not know why, begin to handle
+// events alone as well, and be late in turn.
+func (f *feed[TX]) further() int {
+	f.reach = min(max(2*f.reach, firstReach), f.window())
+	return f.reach
+}
 
 // poll reads records, and reports whether there are any.
 func (f *feed[TX]) poll(ctx context.Context, limit int, wait time.Duration) bool {
@@ -196,6 +210,7 @@ func (f *feed[TX]) handle(ctx, work context.Context, items []*item, trial bool) 
 		f.parallel(ctx, work, items, trial)
 		return
 	}
+	f.reach = 0
 	err := f.carefully(ctx, first, func() (int, error) {
 		n, err := f.settle(ctx, work, items, trial)
 		f.done(items[:n])
