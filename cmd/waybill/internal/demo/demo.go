@@ -41,7 +41,7 @@ const (
 )
 
 // drainLimit bounds the time for the backlog to drain once the last fault is over.
-const drainLimit = 90 * time.Second
+const drainLimit = 3 * time.Minute
 
 // Run plays the demo. It returns a result whenever the databases could be
 // examined, also when what they say is bad; see [Result.Violations].

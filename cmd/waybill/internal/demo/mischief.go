@@ -60,7 +60,7 @@ func (p *play) mischief(ctx context.Context) error {
 func (p *play) killAt(ctx context.Context, moment badMoment) error {
 	note := moment.note
 	if moment.point != "" {
-		reached, err := p.relays.reached(ctx, 6*time.Second)
+		reached, err := p.relays.reached(ctx, 20*time.Second)
 		if err != nil {
 			return err
 		}

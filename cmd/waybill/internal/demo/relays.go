@@ -130,12 +130,12 @@ func (r *relays) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	timer := time.NewTimer(30 * time.Second)
+	timer := time.NewTimer(time.Minute)
 	defer timer.Stop()
 	select {
 	case <-p.done:
 	case <-timer.C:
-		return errors.New("the relay did not stop within 30 s of SIGTERM")
+		return errors.New("the relay did not stop within a minute of SIGTERM")
 	}
 	r.running = nil
 	if p.err != nil {
