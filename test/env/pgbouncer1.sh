@@ -37,7 +37,7 @@ pidfile = $bouncer_home/pid
 END
   # 9>&-: the server must not inherit the lock.
   (cd / && as_user nobody "$bouncer_program" -d -q "$bouncer_home/ini") 9>&- >&2
-  local deadline=$((SECONDS + 30))
+  local deadline=$((SECONDS + 90))
   until bouncer_running && port_taken "$bouncer_port"; do
     if [ $SECONDS -ge $deadline ]; then
       tail -n 20 "$bouncer_home/log" >&2
@@ -50,11 +50,11 @@ END
 
 pgbouncer1_stop() {
   bouncer_running || return 0
-  local pid deadline=$((SECONDS + 30))
+  local pid deadline=$((SECONDS + 90))
   pid=$(cat "$bouncer_home/pid")
   kill -TERM "$pid" # at once; another signal would wait for its clients
   while kill -0 "$pid" 2>/dev/null; do
-    [ $SECONDS -lt $deadline ] || die "pgbouncer1: process $pid has not ended within 30 s"
+    [ $SECONDS -lt $deadline ] || die "pgbouncer1: process $pid has not ended within 90 s"
     sleep 0.05
   done
   say "pgbouncer1: stopped"

@@ -20,7 +20,7 @@ redis7_start() {
   # 9>&-: the server must not inherit the lock.
   (cd / && as_user nobody redis-server --bind 127.0.0.1 --port "$redis7_port" --protected-mode yes --daemonize yes \
     --dir "$redis7_home" --pidfile "$redis7_home/pid" --logfile "$redis7_home/log" --save '' --appendonly no) 9>&- >&2
-  local deadline=$((SECONDS + 30))
+  local deadline=$((SECONDS + 90))
   until redis7_running && port_taken "$redis7_port"; do
     if [ $SECONDS -ge $deadline ]; then
       tail -n 20 "$redis7_home/log" >&2
@@ -33,11 +33,11 @@ redis7_start() {
 
 redis7_stop() {
   redis7_running || return 0
-  local pid deadline=$((SECONDS + 30))
+  local pid deadline=$((SECONDS + 90))
   pid=$(cat "$redis7_home/pid")
   kill -TERM "$pid"
   while kill -0 "$pid" 2>/dev/null; do
-    [ $SECONDS -lt $deadline ] || die "redis7: process $pid has not ended within 30 s"
+    [ $SECONDS -lt $deadline ] || die "redis7: process $pid has not ended within 90 s"
     sleep 0.05
   done
   say "redis7: stopped"
