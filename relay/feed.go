@@ -336,7 +336,7 @@ func (s *scheduler) onBatch(batch *cdc.Batch) {
 		f.told.clear()
 		f.recent.clear()
 		f.missing = nil
-		s.restartLanes("the outbox was truncated")
+		s.beginAnew("the outbox was truncated")
 	}
 	if batch.Undecodable > 0 {
 		f.status.Undecodable += uint64(batch.Undecodable)

@@ -16,6 +16,8 @@ type row struct {
 	place string    // where the broker stored it; empty when it did not say
 	read  time.Time // when it became known; Age counts from the insertion to here
 	told  bool      // by the database's log
+
+	former bool // ids have begun anew since
 }
 
 type rowState uint8

@@ -27,6 +27,10 @@ type scheduler struct {
 
 	// Ids that were written while a read was under way, which may still show them.
 	gone []int64
+	// Rows that were known when ids began anew, and still are: what has such an id
+	// by now is taken for them.
+	anew   bool
+	former int
 
 	ready  []*key // have a row to send; sent in turns
 	flying int    // rows in outstanding Publish calls
@@ -125,6 +129,7 @@ func (s *scheduler) run(ctx context.Context) error {
 
 // step starts whatever can be started.
 func (s *scheduler) step(ctx context.Context) {
+	s.endAnew()
 	s.startLease(ctx)
 	s.startFeed(ctx)
 	s.startApply(ctx)
@@ -228,6 +233,39 @@ func (s *scheduler) forget(r *row) {
 	delete(s.known, r.ID)
 	s.bytes -= len(r.Event.Data)
 	r.key.lane.rows--
+	s.parted(r)
+}
+
+// beginAnew reads all lanes again, as ids may begin below those that were seen,
+// and once more when nothing is known any more that has the ids of others. Event
+// a is sent under id 1 and waits for its settling, the outbox is emptied, and
+// event c gets id 1: until a is settled, which leaves the row of c alone, c is
+// passed over as known.
+func (s *scheduler) beginAnew(why string) {
+	for _, r := range s.known {
+		if r != tombstone && !r.former {
+			r.former = true
+			s.former++
+		}
+	}
+	s.anew = s.former > 0
+	s.restartLanes(why)
+}
+
+// parted notes that a row is not known any more.
+func (s *scheduler) parted(r *row) {
+	if r.former {
+		r.former = false
+		s.former--
+	}
+}
+
+// endAnew reads all lanes again when no row of former ids is left.
+func (s *scheduler) endAnew() {
+	if s.anew && s.former == 0 {
+		s.anew = false
+		s.restartLanes("what had their ids before is settled")
+	}
 }
 
 // bury forgets a row whose change was written, but remembers its id while a
@@ -297,6 +335,7 @@ func (s *scheduler) dropLane(l *lane) {
 		if r != tombstone && r.key.lane == l {
 			delete(s.known, id)
 			s.bytes -= len(r.Event.Data)
+			s.parted(r)
 		}
 	}
 	s.changes.dropLane(l)

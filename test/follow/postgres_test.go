@@ -51,7 +51,9 @@ func testAll(t *testing.T, admin string) {
 		}})
 	})
 	t.Run("ids that begin anew", func(t *testing.T) { idsAnew(t, open(t, admin)) })
+	t.Run("ids that begin anew before all is settled", func(t *testing.T) { settledLate(t, open(t, admin)) })
 	t.Run("slot dropped while away", func(t *testing.T) { slotDropped(t, open(t, admin)) })
+	t.Run("broker away", func(t *testing.T) { brokerAway(t, open(t, admin)) })
 	t.Run("key of a number without a sign", func(t *testing.T) { sameKeys(t, open(t, admin)) })
 }
 
@@ -137,7 +139,12 @@ func (b *base) append(ids ...string) {
 // start runs a relay until the returned function is called.
 func (b *base) start() (*relay.Relay, func()) {
 	b.t.Helper()
-	r, err := relay.New(b.store, b.broker.Connect(), &relay.Config{
+	return b.startOn(b.store)
+}
+
+func (b *base) startOn(st relay.Store) (*relay.Relay, func()) {
+	b.t.Helper()
+	r, err := relay.New(st, b.broker.Connect(), &relay.Config{
 		Source: b.source, Mode: store.ModeCDC, Heartbeat: time.Second, LeaseTTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond, SweepEvery: time.Hour,
 	})
 	if err != nil {
@@ -190,6 +197,39 @@ func idsAnew(t *testing.T, b *base) {
 	b.append("d")
 	b.sent("a", "b", "c", "d")
 	b.feed(r, "another", func(st *relay.FeedStatus) bool { return st.Truncates == 2 && streams(st) })
+}
+
+// An event is settled when another one has its id already. That one is sent, too.
+func settledLate(t *testing.T, b *base) {
+	late := &lateStore{Store: b.store, settles: make(chan struct{})}
+	r, _ := b.startOn(late)
+	b.feed(r, "the log", streams)
+	b.append("a")
+	lab.Until(t, patience, "a settling that waits", late.waits.Load)
+	b.run("TRUNCATE outbox_event RESTART IDENTITY")
+	b.append("b")
+	b.feed(r, "a count", func(st *relay.FeedStatus) bool { return st.Truncates == 1 && streams(st) })
+	close(late.settles)
+	b.sent("a", "b")
+}
+
+// lateStore settles nothing before it is told to.
+type lateStore struct {
+	*postgres.Store
+	waits   atomic.Bool
+	settles chan struct{}
+}
+
+func (s *lateStore) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
+	if len(changes.Settled) > 0 {
+		s.waits.Store(true)
+		select {
+		case <-s.settles:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.Store.Apply(ctx, guard, changes)
 }
 
 // The slot is dropped while no relay runs: the next one says so, and sends all
