@@ -182,6 +182,14 @@ func (b *base) sent(want ...string) {
 	}
 }
 
+func (b *base) settled() {
+	b.t.Helper()
+	lab.Until(b.t, patience, "what was sent to be settled", func() bool {
+		counts, err := b.store.Counts(b.t.Context())
+		return err == nil && counts.Pending == 0
+	})
+}
+
 // After a TRUNCATE, with and without a reset of ids, each new event is sent, and
 // the queue rows that are left over are shown.
 func idsAnew(t *testing.T, b *base) {
@@ -189,9 +197,11 @@ func idsAnew(t *testing.T, b *base) {
 	b.feed(r, "the log", streams)
 	b.append("a", "b")
 	b.sent("a", "b")
+	b.settled()
 	b.run("TRUNCATE outbox_event RESTART IDENTITY")
 	b.append("c")
 	b.sent("a", "b", "c")
+	b.settled()
 	b.feed(r, "a count", func(st *relay.FeedStatus) bool { return st.Truncates == 1 && streams(st) })
 	b.run("TRUNCATE outbox_event")
 	b.append("d")
