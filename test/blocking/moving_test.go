@@ -14,7 +14,7 @@ import (
 	"github.com/waybillhq/waybill/test/lab"
 )
 
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // stall makes each Publish hang until it is given up, or the stall ends.
 func stall(b *membroker.Broker) (stalled *atomic.Int32, end func()) {
