@@ -142,7 +142,7 @@ func (s *scheduler) onFrontier(f *store.Frontier) {
 	// Where events are deleted on confirmation the greatest id falls all the
 	// time; ids that begin anew are then left to the sweep.
 	if !s.config.Forget && s.horizon.anew(*f) {
-		s.restartLanes("ids begin anew")
+		s.beginAnew("ids begin anew")
 	}
 	s.horizon.add(*f)
 }

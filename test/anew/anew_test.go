@@ -27,15 +27,25 @@ const (
 )
 
 func TestOverSQLite(t *testing.T) {
+	t.Run("settled", func(t *testing.T) { overSQLite(t, false) })
+	t.Run("settled late", func(t *testing.T) { overSQLite(t, true) })
+}
+
+func overSQLite(t *testing.T, late bool) {
 	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "anew.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	sendAnew(t, st, st.DB(), st, "DELETE FROM outbox_event; DELETE FROM sqlite_sequence WHERE name = 'outbox_event'")
+	sendAnew(t, late, st, st.DB(), st, "DELETE FROM outbox_event; DELETE FROM sqlite_sequence WHERE name = 'outbox_event'")
 }
 
 func TestOverPostgres(t *testing.T) {
+	t.Run("settled", func(t *testing.T) { overPostgres(t, false) })
+	t.Run("settled late", func(t *testing.T) { overPostgres(t, true) })
+}
+
+func overPostgres(t *testing.T, late bool) {
 	dsn := lab.Postgres15(t)
 	st, err := postgres.Open(t.Context(), dsn, nil)
 	if err != nil {
@@ -47,13 +57,26 @@ func TestOverPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	sendAnew(t, st, db, st.SQL(), "TRUNCATE outbox_event RESTART IDENTITY")
+	sendAnew(t, late, st, db, st.SQL(), "TRUNCATE outbox_event RESTART IDENTITY")
 }
 
-// watched counts how often the relay has asked which ids are closed.
+// watched counts how often the relay has asked which ids are closed, and settles
+// nothing before it may.
 type watched struct {
 	relay.Store
 	frontiers atomic.Int64
+	settles   chan struct{}
+}
+
+func (w *watched) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
+	if len(changes.Settled) > 0 {
+		select {
+		case <-w.settles:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return w.Store.Apply(ctx, guard, changes)
 }
 
 func (w *watched) Frontier(ctx context.Context) (store.Frontier, error) {
@@ -62,7 +85,9 @@ func (w *watched) Frontier(ctx context.Context) (store.Frontier, error) {
 	return f, err
 }
 
-func sendAnew(t *testing.T, st relay.Store, db *sql.DB, appender store.Appender[store.SQLTx], empty string) {
+// sendAnew sends what has the ids of others that were sent before. Where these are
+// settled late, that is after it was found.
+func sendAnew(t *testing.T, late bool, st relay.Store, db *sql.DB, appender store.Appender[store.SQLTx], empty string) {
 	if err := st.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +107,10 @@ func sendAnew(t *testing.T, st relay.Store, db *sql.DB, appender store.Appender[
 		}
 	}
 	events := membroker.New(topic)
-	w := &watched{Store: st}
+	w := &watched{Store: st, settles: make(chan struct{})}
+	if !late {
+		close(w.settles)
+	}
 	r, err := relay.New(w, events, &relay.Config{SweepEvery: time.Hour}) // the sweep would find them in any case
 	if err != nil {
 		t.Fatal(err)
@@ -101,13 +129,28 @@ func sendAnew(t *testing.T, st relay.Store, db *sql.DB, appender store.Appender[
 		lab.Until(t, patience, fmt.Sprintf("%d records", n), func() bool { return len(events.EventIDs(topic)) >= n })
 	}
 
+	someWalks := func() {
+		t.Helper()
+		seen := w.frontiers.Load()
+		lab.Until(t, patience, "the ids closed", func() bool { return w.frontiers.Load() >= seen+4 })
+	}
 	add("e1", "e2", "e3", "e4")
 	sent(4)
-	seen := w.frontiers.Load()
-	lab.Until(t, patience, "the ids closed", func() bool { return w.frontiers.Load() >= seen+4 })
+	if !late {
+		lab.Until(t, patience, "what was sent to be settled", func() bool {
+			var left int
+			err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox_pending").Scan(&left)
+			return err == nil && left == 0
+		})
+	}
+	someWalks()
 	if _, err := db.ExecContext(t.Context(), empty); err != nil {
 		t.Fatal(err)
 	}
 	add("f1", "f2")
+	if late {
+		someWalks()
+		close(w.settles)
+	}
 	sent(6)
 }
