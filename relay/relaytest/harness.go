@@ -62,6 +62,7 @@ func Run[TX any](t *testing.T, h Harness[TX]) {
 		{"Leases", testLeases[TX]},
 		{"Stopping", testStopping[TX]},
 		{"Feed", testFeed[TX]},
+		{"FeedFaults", testFeedFaults[TX]},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			if h.Bubble == nil {

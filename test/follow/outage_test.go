@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/broker"
+	"github.com/waybillhq/waybill/cdc"
 	"github.com/waybillhq/waybill/relay"
 	"github.com/waybillhq/waybill/test/lab"
 )
@@ -70,18 +71,71 @@ func brokerAway(t *testing.T, b *base) {
 	b.broker.SetGate(nil)
 	lab.Until(t, patience, "all to be sent", func() bool { return len(b.broker.EventIDs("orders")) >= n })
 	b.feed(r, "the log again", func(st *relay.FeedStatus) bool { return streams(st) && st.Losses == 0 })
+	b.inOrder()
+}
+
+// inOrder checks the order of what load has appended.
+func (b *base) inOrder() {
+	b.t.Helper()
 	last := make(map[string]string)
 	for _, record := range b.broker.Records("orders") {
 		if record.Key != "k" && record.EventID <= last[record.Key] {
-			t.Fatalf("%s of key %s is sent after %s", record.EventID, record.Key, last[record.Key])
+			b.t.Fatalf("%s of key %s is sent after %s", record.EventID, record.Key, last[record.Key])
 		}
 		last[record.Key] = record.EventID
 	}
 }
 
+const (
+	cutSQL  = `SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE database = current_database() AND active`
+	dropSQL = `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database() AND NOT active`
+	goneSQL = `SELECT count(*) FROM pg_replication_slots WHERE database = current_database()`
+)
+
+// What is done to the log while events are committed costs none of them and no
+// order, and the relay says what it was.
+func logTorn(t *testing.T, b *base) {
+	r, _ := b.start()
+	b.feed(r, "the log", streams)
+	ctx, stop := context.WithCancel(t.Context())
+	loaded := make(chan int, 1)
+	go func() { loaded <- b.load(ctx) }()
+	told := func(what string, losses, opened uint64) {
+		t.Helper()
+		before := r.Health().Stats.Feed.Told
+		b.feed(r, what, func(st *relay.FeedStatus) bool {
+			return streams(st) && st.Losses == losses && st.Streams >= opened && st.Told > before
+		})
+	}
+	for n := range uint64(3) {
+		b.run(cutSQL)
+		told("the log after a cut", 0, n+2)
+	}
+	lab.Until(t, patience, "the slot to be gone", func() bool {
+		b.run(cutSQL)
+		_, _ = b.pool.Exec(t.Context(), dropSQL) // the relay may have been quicker
+		var n int
+		return b.pool.QueryRow(t.Context(), goneSQL).Scan(&n) == nil && n == 0
+	})
+	told("the log after the loss of the slot", 1, 5)
+	if got := r.Health().Stats.Feed.LastLoss; got != cdc.LostSlot {
+		t.Errorf("the loss is %s, want %s", got, cdc.LostSlot)
+	}
+	stop()
+	n := <-loaded
+	lab.Until(t, patience, "all to be sent", func() bool { return len(b.broker.EventIDs("orders")) >= n })
+	if got := len(b.broker.EventIDs("orders")); got != n {
+		t.Errorf("%d records of %d events", got, n)
+	}
+	b.inOrder()
+}
+
 // load appends events of 1,000 bytes until ctx ends, and returns how many.
 func (b *base) load(ctx context.Context) (n int) {
-	data := strings.Repeat("x", 1000)
+	data, pause := strings.Repeat("x", 1000), 5*time.Millisecond
+	if *down > 0 {
+		pause = 20 * time.Millisecond // a thousand a second
+	}
 	for ctx.Err() == nil {
 		_, err := b.pool.Exec(context.WithoutCancel(ctx), "INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, topic, payload) "+
 			"SELECT 'e' || lpad(g::text, 9, '0'), 'order', 'k' || g % 100, 'OrderPaid', 'orders', convert_to($2, 'UTF8') FROM generate_series($1::int, $1::int + 19) AS g", n, data)
@@ -90,9 +144,7 @@ func (b *base) load(ctx context.Context) (n int) {
 			return n
 		}
 		n += 20
-		if *down > 0 {
-			time.Sleep(20 * time.Millisecond) // a thousand a second
-		}
+		time.Sleep(pause)
 	}
 	return n
 }

@@ -53,6 +53,7 @@ func testAll(t *testing.T, admin string) {
 	t.Run("ids that begin anew", func(t *testing.T) { idsAnew(t, open(t, admin)) })
 	t.Run("ids that begin anew before all is settled", func(t *testing.T) { settledLate(t, open(t, admin)) })
 	t.Run("slot dropped while away", func(t *testing.T) { slotDropped(t, open(t, admin)) })
+	t.Run("connection cut and slot dropped under load", func(t *testing.T) { logTorn(t, open(t, admin)) })
 	t.Run("broker away", func(t *testing.T) { brokerAway(t, open(t, admin)) })
 	t.Run("key of a number without a sign", func(t *testing.T) { sameKeys(t, open(t, admin)) })
 }
