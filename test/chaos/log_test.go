@@ -29,13 +29,13 @@ const (
 	switchMode = "switch the mode"
 )
 
-// ofMode are the small acts that only a mode has.
+// ofMode are the acts that only a mode has.
 func ofMode(mode string) []string {
 	switch mode {
 	case modeCDC:
 		return []string{loseLog}
 	case modeSwitch:
-		return []string{loseLog, switchMode, switchMode, switchMode}
+		return []string{loseLog, switchMode}
 	}
 	return nil
 }
@@ -105,12 +105,12 @@ const (
 // loseLog ends the readers and removes all of the binary log but its newest file,
 // with transactions that none of them has read.
 func (s *single) loseLog(ctx context.Context, _ int) (what string, err error) {
-	readers := 1
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err := s.endReaders(ctx); err != nil {
 			return purgeLog, err
 		}
 		// One that is ended goes on for a moment.
+		var readers int
 		if readers, err = number(ctx, s.admin, countReaders); err != nil || readers > 0 {
 			continue
 		}

@@ -46,20 +46,26 @@ const greatEvery = 11 * time.Second
 // log would tell of nothing.
 const calm = 3
 
+// rarely is how much longer it is then from one great act to the next.
+const rarely = 6 * time.Second
+
 func plan(seed uint64, total time.Duration, further, great []string) []act {
-	slower := time.Duration(1)
-	ttl := leaseTTL
+	shortest, longest, later, ttl := 700*time.Millisecond, 2*time.Second, time.Duration(0), leaseTTL
 	if len(further) > 0 {
-		slower, ttl = calm, 2*leaseTTL
+		shortest, longest, later, ttl = calm*shortest, calm*longest, rarely, 2*leaseTTL
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	between := func(low, high time.Duration) time.Duration {
 		return low + time.Duration(random.Int64N(int64(high-low)))
 	}
 	small := []string{kill, kill, kill, freeze, freeze, stop, disturb, disturb, disturb, disturb, loseAnswers}
-	small = append(small, further...)
+	for _, what := range further {
+		if what != switchMode {
+			small = append(small, what)
+		}
+	}
 	var acts []act
-	for at := between(500*time.Millisecond, time.Second); at < total; at += slower * between(700*time.Millisecond, 2*time.Second) {
+	for at := between(500*time.Millisecond, time.Second); at < total; at += between(shortest, longest) {
 		a := act{at: at, what: small[random.IntN(len(small))], who: random.IntN(1 << 16), detail: random.IntN(1 << 16)}
 		switch a.what {
 		case freeze:
@@ -70,7 +76,7 @@ func plan(seed uint64, total time.Duration, further, great []string) []act {
 		acts = append(acts, a)
 	}
 	var turn []string
-	for at := between(3*time.Second, 5*time.Second); at < total-2*time.Second; at += greatEvery + (slower-1)*greatEvery/4 + between(0, 3*time.Second) {
+	for at := between(3*time.Second, 5*time.Second); at < total-2*time.Second; at += greatEvery + later + between(0, 3*time.Second) {
 		if len(turn) == 0 {
 			turn = slices.Clone(great)
 			random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
@@ -78,7 +84,22 @@ func plan(seed uint64, total time.Duration, further, great []string) []act {
 		acts = append(acts, act{at: at, what: turn[0], lasts: between(0, 2*time.Second)})
 		turn = turn[1:]
 	}
+	if slices.Contains(further, switchMode) {
+		acts = append(acts, switches(total, between)...)
+	}
 	slices.SortStableFunc(acts, func(a, b act) int { return int(a.at - b.at) })
+	return acts
+}
+
+// switches has relays read the log and poll in turns, the longer one being that
+// which takes a while until it is what it is.
+func switches(total time.Duration, between func(low, high time.Duration) time.Duration) (acts []act) {
+	for at, detail := between(time.Second, 2*time.Second), 1; at < total; detail = 1 - detail {
+		acts = append(acts, act{at: at, what: switchMode, detail: detail})
+		if at += between(2*time.Second, 5*time.Second); detail == 1 {
+			at += between(4*time.Second, 8*time.Second)
+		}
+	}
 	return acts
 }
 

@@ -7,10 +7,6 @@ import "strings"
 var excused = []string{
 	"57P01", "57P02", "57P03", "08", // PostgreSQL: shut down, crashed, starting, connection
 	"1053", "1317", "1927", // MySQL: shutting down, interrupted, killed
-	// MySQL, seen in an orderly restart: a session that is ended while it looks up
-	// the account of a trigger says that there is none. Were it gone indeed, no
-	// event would be appended any more, and the run would be one that proves nothing.
-	"1449",
 }
 
 // application checks that nothing but the chaos has failed a transaction: no
