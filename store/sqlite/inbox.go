@@ -162,8 +162,8 @@ WHERE consumer_group = ?1 AND event_id = ?2`
 	markAllSQL = `
 INSERT INTO {consumed} (consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, aggregate_version,
   outcome, topic, partition, position)
-SELECT ?1, w.value ->> 0, ?2, ?3, ?4, w.value ->> 1, w.value ->> 2, ?5, ?6, w.value ->> 3, w.value ->> 4
-FROM json_each(?7) AS w
+SELECT ?1, w.value ->> 0, ?2, w.value ->> 1, ?3, w.value ->> 2, w.value ->> 3, ?4, ?5, w.value ->> 4, w.value ->> 5
+FROM json_each(?6) AS w
 WHERE true
 ON CONFLICT (consumer_group, event_id) DO NOTHING`
 
@@ -215,7 +215,7 @@ func (t *inboxTx) MarkAll(ctx context.Context, consumed []store.Consumed) ([]boo
 }
 
 // markLists returns how many rows were inserted: all, or of no consequence.
-func (t *inboxTx) markLists(ctx context.Context, group string, lists map[consumedKind][][5]any) (inserted int, err error) {
+func (t *inboxTx) markLists(ctx context.Context, group string, lists map[consumedKind][][6]any) (inserted int, err error) {
 	if _, err := t.tx.ExecContext(ctx, `SAVEPOINT `+marking); err != nil {
 		return 0, err
 	}
@@ -225,7 +225,7 @@ func (t *inboxTx) markLists(ctx context.Context, group string, lists map[consume
 		if err != nil {
 			return 0, err
 		}
-		n, err := t.exec(ctx, markAllSQL, group, kind.eventType, kind.tenantID, kind.aggregateType, string(kind.outcome), kind.topic, string(list))
+		n, err := t.exec(ctx, markAllSQL, group, kind.eventType, kind.aggregateType, string(kind.outcome), kind.topic, string(list))
 		if err != nil {
 			return 0, err
 		}
@@ -242,24 +242,24 @@ func (t *inboxTx) markLists(ctx context.Context, group string, lists map[consume
 }
 
 // consumedKind is what rows have in common that one statement inserts; see
-// [aggregateKind].
+// [byType].
 type consumedKind struct {
-	eventType, tenantID, aggregateType, topic string
-	outcome                                   store.Outcome
+	eventType, aggregateType, topic string
+	outcome                         store.Outcome
 }
 
 // consumedLists is the rest of the rows for JSON, if they have a form in it: an
 // id may be any bytes.
-func consumedLists(consumed []store.Consumed) (map[consumedKind][][5]any, bool) {
-	lists := make(map[consumedKind][][5]any, 1)
+func consumedLists(consumed []store.Consumed) (map[consumedKind][][6]any, bool) {
+	lists := make(map[consumedKind][][6]any, 1)
 	for i := range consumed {
 		c := &consumed[i]
 		e := &c.Event
-		if !isJSONText(e.ID) || !isJSONText(e.AggregateID) {
+		if !isJSONText(e.ID) || !isJSONText(e.TenantID) || !isJSONText(e.AggregateID) {
 			return nil, false
 		}
-		kind := consumedKind{e.Type, e.TenantID, e.AggregateType, c.Topic, c.Outcome}
-		lists[kind] = append(lists[kind], [5]any{e.ID, e.AggregateID, nonZero(e.AggregateVersion), c.Partition, c.Position})
+		kind := consumedKind{e.Type, e.AggregateType, c.Topic, c.Outcome}
+		lists[kind] = append(lists[kind], [6]any{e.ID, e.TenantID, e.AggregateID, nonZero(e.AggregateVersion), c.Partition, c.Position})
 	}
 	return lists, true
 }

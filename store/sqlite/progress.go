@@ -16,12 +16,12 @@ WHERE consumer_group = ?1 AND tenant_id = ?2 AND aggregate_type = ?3 AND aggrega
 
 	listProgressSQL = `
 SELECT w.key, p.version, p.event_id
-FROM json_each(?4) AS w
-CROSS JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = ?2 AND p.aggregate_type = ?3 AND p.aggregate_id = w.value`
+FROM json_each(?3) AS w
+CROSS JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = w.value ->> 0 AND p.aggregate_type = ?2 AND p.aggregate_id = w.value ->> 1`
 )
 
 // ReadProgress returns the progress of each aggregate, with a statement for each
-// of their types.
+// type.
 func (t *inboxTx) ReadProgress(ctx context.Context, group string, aggregates []store.Aggregate) ([]store.Progress, error) {
 	found := make([]store.Progress, len(aggregates))
 	for i, a := range aggregates {
@@ -34,8 +34,8 @@ func (t *inboxTx) ReadProgress(ctx context.Context, group string, aggregates []s
 			return nil, t.failed("read progress", a.ID, err)
 		}
 	} else {
-		for kind, places := range kinds(found, func(p store.Progress) store.Aggregate { return p.Aggregate }) {
-			if err := t.listProgress(ctx, group, kind, found, places); err != nil {
+		for name, places := range byType(found, func(p store.Progress) store.Aggregate { return p.Aggregate }) {
+			if err := t.listProgress(ctx, group, name, found, places); err != nil {
 				return nil, t.failed("read progress", group, err)
 			}
 		}
@@ -46,17 +46,18 @@ func (t *inboxTx) ReadProgress(ctx context.Context, group string, aggregates []s
 	return found, nil
 }
 
-// listProgress completes those of the rows that are of one kind.
-func (t *inboxTx) listProgress(ctx context.Context, group string, kind aggregateKind, found []store.Progress, places []int) error {
-	ids := make([]string, len(places))
+// listProgress completes those of the rows whose aggregates are of one type.
+func (t *inboxTx) listProgress(ctx context.Context, group, aggregateType string, found []store.Progress, places []int) error {
+	keys := make([][2]string, len(places))
 	for i, place := range places {
-		ids[i] = found[place].Aggregate.ID
+		a := found[place].Aggregate
+		keys[i] = [2]string{a.TenantID, a.ID}
 	}
-	list, err := json.Marshal(ids)
+	list, err := json.Marshal(keys)
 	if err != nil {
 		return err
 	}
-	rows, err := t.query(ctx, listProgressSQL, group, kind.tenantID, kind.name, string(list))
+	rows, err := t.query(ctx, listProgressSQL, group, aggregateType, string(list))
 	if err != nil {
 		return err
 	}
@@ -78,18 +79,14 @@ type progressRef struct {
 	aggregate store.Aggregate
 }
 
-// aggregateKind is what the aggregates of one statement have in common. What is
-// the same in all rows is bound once: to take it out of JSON for each costs more
-// than to write it.
-type aggregateKind struct{ tenantID, name string }
-
-// kinds sorts rows by the kind of their aggregates. It returns their places.
-func kinds[T any](rows []T, aggregate func(T) store.Aggregate) map[aggregateKind][]int {
-	found := make(map[aggregateKind][]int, 1)
+// byType sorts rows by the type of their aggregates, of which there are few. It
+// returns their places. What is the same in all rows of a statement is bound once:
+// to take it out of JSON for each costs about as much as to write it.
+func byType[T any](rows []T, aggregate func(T) store.Aggregate) map[string][]int {
+	found := make(map[string][]int, 1)
 	for i := range rows {
-		a := aggregate(rows[i])
-		kind := aggregateKind{a.TenantID, a.Type}
-		found[kind] = append(found[kind], i)
+		name := aggregate(rows[i]).Type
+		found[name] = append(found[name], i)
 	}
 	return found
 }
@@ -108,14 +105,14 @@ const (
 	strayProgressSQL = `
 SELECT EXISTS (
   SELECT 1
-  FROM json_each(?4) AS w
-  LEFT JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = ?2 AND p.aggregate_type = ?3 AND p.aggregate_id = w.value ->> 0
-  WHERE COALESCE(p.version, 0) <> w.value ->> 3)`
+  FROM json_each(?3) AS w
+  LEFT JOIN {progress} AS p ON p.consumer_group = ?1 AND p.tenant_id = w.value ->> 0 AND p.aggregate_type = ?2 AND p.aggregate_id = w.value ->> 1
+  WHERE COALESCE(p.version, 0) <> w.value ->> 4)`
 
 	writeProgressSQL = `
 INSERT INTO {progress} (consumer_group, tenant_id, aggregate_type, aggregate_id, version, event_id)
-SELECT ?1, ?2, ?3, w.value ->> 0, w.value ->> 1, w.value ->> 2
-FROM json_each(?4) AS w
+SELECT ?1, w.value ->> 0, ?2, w.value ->> 1, w.value ->> 2, w.value ->> 3
+FROM json_each(?3) AS w
 WHERE true
 ON CONFLICT (consumer_group, tenant_id, aggregate_type, aggregate_id) DO UPDATE
 SET version = excluded.version, event_id = excluded.event_id, updated_at = {now}`
@@ -141,12 +138,12 @@ func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []
 	if len(advances) == 0 {
 		return 0, nil
 	}
-	for kind, places := range kinds(advances, func(step store.Advance) store.Aggregate { return step.Aggregate }) {
+	for name, places := range byType(advances, func(step store.Advance) store.Aggregate { return step.Aggregate }) {
 		steps := make([]store.Advance, len(places))
 		for i, place := range places {
 			steps[i] = advances[place]
 		}
-		if err := t.advance(ctx, group, kind, steps); err != nil {
+		if err := t.advance(ctx, group, name, steps); err != nil {
 			return 0, t.failed("advance progress", group, err)
 		}
 	}
@@ -165,13 +162,13 @@ func (t *inboxTx) AdvanceProgress(ctx context.Context, group string, advances []
 	return woken, nil
 }
 
-// advance makes the steps of one kind of aggregates, at once, or one by one where
+// advance makes the steps of one type of aggregates, at once, or one by one where
 // an id has no form in JSON.
-func (t *inboxTx) advance(ctx context.Context, group string, kind aggregateKind, steps []store.Advance) error {
-	rows := make([][4]any, len(steps))
+func (t *inboxTx) advance(ctx context.Context, group, aggregateType string, steps []store.Advance) error {
+	rows := make([][5]any, len(steps))
 	isText, isKnown := true, true
 	for i, step := range steps {
-		rows[i] = [4]any{step.Aggregate.ID, step.To, step.EventID, step.From}
+		rows[i] = [5]any{step.Aggregate.TenantID, step.Aggregate.ID, step.To, step.EventID, step.From}
 		isText = isText && isJSONText(step.EventID)
 		reached, known := t.reached[progressRef{group, step.Aggregate}]
 		if known && reached != step.From {
@@ -185,7 +182,7 @@ func (t *inboxTx) advance(ctx context.Context, group string, kind aggregateKind,
 	}
 	if !isKnown {
 		var isStray bool
-		if err := t.scan(ctx, strayProgressSQL, []any{group, kind.tenantID, kind.name, string(list)}, &isStray); err != nil {
+		if err := t.scan(ctx, strayProgressSQL, []any{group, aggregateType, string(list)}, &isStray); err != nil {
 			return err
 		}
 		if isStray {
@@ -193,10 +190,10 @@ func (t *inboxTx) advance(ctx context.Context, group string, kind aggregateKind,
 		}
 	}
 	if isText {
-		_, err = t.exec(ctx, writeProgressSQL, group, kind.tenantID, kind.name, string(list))
+		_, err = t.exec(ctx, writeProgressSQL, group, aggregateType, string(list))
 	} else {
 		for _, step := range steps {
-			if _, err = t.exec(ctx, setProgressSQL, group, kind.tenantID, kind.name, step.Aggregate.ID, step.To, step.EventID); err != nil {
+			if _, err = t.exec(ctx, setProgressSQL, group, step.Aggregate.TenantID, aggregateType, step.Aggregate.ID, step.To, step.EventID); err != nil {
 				break
 			}
 		}
