@@ -34,7 +34,11 @@ func burst(ctx context.Context, o *options) (*report, error) {
 	})
 	var r *report
 	var lines strings.Builder
-	fmt.Fprintf(&lines, "one transaction of %d events\n", o.burst)
+	logged := ""
+	if o.compressed {
+		logged = ", compressed in the log"
+	}
+	fmt.Fprintf(&lines, "one transaction of %d events%s\n", o.burst, logged)
 	fmt.Fprintf(&lines, "%-28s %9s %9s %9s %9s %12s %12s %6s\n", "seconds from its commit", "first", "last", "settled", "events/s", "CPU us/event", "of database", "MB")
 	for _, a := range all {
 		result, versions, err := a.swallow(ctx, o, t)
@@ -60,6 +64,11 @@ func (a *reactor) swallow(ctx context.Context, o *options, t *topics) (_ *swallo
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
+	if o.compressed {
+		if err := s.compress(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	r = newReport(ctx, o, s)
 	topic := newName(a.name)
 	if err := t.create(ctx, topic); err != nil {
@@ -113,6 +122,8 @@ type gulp struct {
 }
 
 // What a relay says of the log, in its heartbeat.
+const feedStateMySQL = `SELECT COUNT(*) FROM outbox_relay WHERE JSON_VALUE(report, '$.stats.feed.state') = 'STREAMING'`
+
 const feedStateSQL = `SELECT COUNT(*) FROM outbox_relay WHERE report::jsonb #>> '{stats,feed,state}' = 'STREAMING'`
 
 // ready waits until a relay sends, and follows the log where it is to.
@@ -124,7 +135,11 @@ func (g *gulp) ready(ctx context.Context, mode string) error {
 		return err
 	}
 	for deadline := now().Add(time.Minute); mode == store.ModeCDC; {
-		n, err := g.site.number(ctx, feedStateSQL)
+		query := feedStateSQL
+		if g.site.kind == kindMySQL {
+			query = feedStateMySQL
+		}
+		n, err := g.site.number(ctx, query)
 		if err != nil || n > 0 {
 			return err
 		}

@@ -33,6 +33,7 @@ type options struct {
 	rate       int
 	measured   int
 	burst      int
+	compressed bool
 	delay      time.Duration
 }
 
@@ -69,7 +70,7 @@ func parse(words []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	arms := strings.Join([]string{armWaybill, armLoop, armStatus, armOneByOne, armWatermill, armDebezium}, ",")
-	flags.StringVar(&o.store, "store", "", "URL of PostgreSQL or, part latency, MySQL, of an account that may create databases and read the log")
+	flags.StringVar(&o.store, "store", "", "URL of PostgreSQL or, parts latency and burst, MySQL or MariaDB, of an account that may create databases and read the log")
 	flags.IntVar(&o.storePID, "store-pid", 0, "process of the database's server, whose processor time counts; 0: it is not known")
 	flags.StringVar(&o.kafka, "kafka", "", "address of Kafka")
 	flags.StringVar(&o.delayed, "delayed", "", "part delayed: address under which Kafka announces its proxied listener")
@@ -88,6 +89,7 @@ func parse(words []string) (*options, error) {
 	flags.IntVar(&o.measured, "measured", 5000, "part latency: events of a run")
 	flags.DurationVar(&o.delay, "delay", 2*time.Millisecond, "part delayed: for how long answers are held back")
 	flags.IntVar(&o.burst, "burst", 1_000_000, "part burst: events of the one transaction")
+	flags.BoolVar(&o.compressed, "compressed", false, "part burst: have MySQL compress its log")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "peers [flags] drain|delayed|latency|burst\n\n")
 		flags.PrintDefaults()
@@ -96,8 +98,8 @@ func parse(words []string) (*options, error) {
 		return nil, err
 	}
 	o.part, o.arms = flags.Arg(0), strings.Split(arms, ",")
-	if strings.HasPrefix(o.store, kindMySQL+":") && o.part != "latency" {
-		return nil, fmt.Errorf("on MySQL only latency is measured")
+	if strings.HasPrefix(o.store, kindMySQL+":") && o.part != "latency" && o.part != "burst" {
+		return nil, fmt.Errorf("on MySQL only latency and a burst are measured")
 	}
 	if o.store == "" || o.kafka == "" || o.waybill == "" {
 		return nil, fmt.Errorf("-store, -kafka and -waybill are needed; test/bench/peers/run gives them")

@@ -134,6 +134,17 @@ func (s *site) fill(ctx context.Context, from *source, n int) error {
 
 // insert adds events in one transaction, and returns what commits it.
 func (s *site) insert(ctx context.Context, from *source, n int) (commit func() error, err error) {
+	if s.kind == kindMySQL {
+		tx, err := s.mysql.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		writer := outbox.NewWriter[store.SQLTx](s.mysql, nil)
+		if err := from.batches(n, func(events []waybill.Event) error { return writer.Append(ctx, tx, events...) }); err != nil {
+			return nil, errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit, nil
+	}
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -143,6 +154,20 @@ func (s *site) insert(ctx context.Context, from *source, n int) (commit func() e
 		return nil, errors.Join(err, tx.Rollback(ctx))
 	}
 	return func() error { return tx.Commit(ctx) }, nil
+}
+
+// compress has MySQL compress what it logs from now on.
+func (s *site) compress(ctx context.Context) error {
+	if err := s.onServer(ctx, "SET GLOBAL binlog_transaction_compression = ON"); err != nil {
+		return err
+	}
+	opened, err := mysql.Open(ctx, s.dsn, nil) // sessions of before go on without
+	if err != nil {
+		return err
+	}
+	_ = s.mysql.Close()
+	s.mysql = opened
+	return nil
 }
 
 // number returns what a query of one number finds.
@@ -160,8 +185,11 @@ func (s *site) version(ctx context.Context) string {
 	var version string
 	if s.kind == kindMySQL {
 		_ = s.mysql.DB().QueryRowContext(ctx, `SELECT VERSION()`).Scan(&version)
-		version, _, _ = strings.Cut(version, "-")
-		return "MySQL " + version
+		number, rest, _ := strings.Cut(version, "-")
+		if strings.Contains(rest, "MariaDB") {
+			return "MariaDB " + number
+		}
+		return "MySQL " + number
 	}
 	_ = s.pool.QueryRow(ctx, `SELECT current_setting('server_version')`).Scan(&version)
 	version, _, _ = strings.Cut(version, " ")
