@@ -59,11 +59,6 @@ func plan(seed uint64, total time.Duration, further, great []string) []act {
 		return low + time.Duration(random.Int64N(int64(high-low)))
 	}
 	small := []string{kill, kill, kill, freeze, freeze, stop, disturb, disturb, disturb, disturb, loseAnswers}
-	for _, what := range further {
-		if what != switchMode {
-			small = append(small, what)
-		}
-	}
 	var acts []act
 	for at := between(500*time.Millisecond, time.Second); at < total; at += between(shortest, longest) {
 		a := act{at: at, what: small[random.IntN(len(small))], who: random.IntN(1 << 16), detail: random.IntN(1 << 16)}
@@ -83,6 +78,10 @@ func plan(seed uint64, total time.Duration, further, great []string) []act {
 		}
 		acts = append(acts, act{at: at, what: turn[0], lasts: between(0, 2*time.Second)})
 		turn = turn[1:]
+	}
+	// A run proves nothing of losses that it does not have.
+	for at := between(6*time.Second, 12*time.Second); len(further) > 0 && at < total-3*time.Second; at += between(12*time.Second, 20*time.Second) {
+		acts = append(acts, act{at: at, what: loseLog, detail: 2 * len(acts)}) // one way after the other
 	}
 	if slices.Contains(further, switchMode) {
 		acts = append(acts, switches(total, between)...)
