@@ -14,11 +14,13 @@ import (
 // were restarted since (see lane.epoch).
 type readState struct {
 	busy      bool
-	keys      []*key // to be read by key
-	keyTurn   bool   // keys and lanes take turns
-	load      bool   // some lanes' held keys are not known
-	first     int    // the lane to begin the next walk with
-	slice     int    // unknown rows that a walk takes of a lane
+	keys      []*key      // to be read by key
+	keyTurn   bool        // keys and lanes take turns
+	load      bool        // some lanes' held keys are not known
+	first     int         // the lane to begin the next walk with
+	slice     int         // unknown rows that a walk takes of a lane
+	walkLimit int         // and of all lanes
+	rest      *readResult // of the last walk: what was not loaded yet
 	hotAt     time.Time
 	fullAt    time.Time // the lanes' passes are short until then
 	dueAt     time.Time
@@ -160,6 +162,11 @@ func (s *scheduler) startRead(ctx context.Context) {
 		return
 	case s.room() > 0 && walk && !s.enough():
 		r.keyTurn, s.feed.turn = true, true
+		if rest := r.rest; rest != nil {
+			r.rest, rest.began = nil, at
+			s.loadWalked(ctx, *rest)
+			return
+		}
 		result.kind = readWalk
 		result.short = at.Before(r.fullAt)
 		result.lanes = s.cursors(result.short)
@@ -175,7 +182,7 @@ func (s *scheduler) startRead(ctx context.Context) {
 	if request.askFrontier {
 		r.horizonAt = at.Add(horizonEvery)
 	}
-	request.walk = store.WalkRequest{Lanes: result.lanes, ExcludeTopics: s.pausedTopics(), Limit: s.config.FetchBatch}
+	request.walk = store.WalkRequest{Lanes: result.lanes, ExcludeTopics: s.pausedTopics(), Limit: max(r.walkLimit, s.config.FetchBatch)}
 	for _, c := range result.lanes {
 		request.walk.Limit += max(c.Limit-r.slice, 0)
 	}
@@ -288,6 +295,7 @@ func (s *scheduler) onRead(ctx context.Context, result readResult) {
 	r.busy = false
 	defer s.exhume()
 	if result.err != nil {
+		r.rest = nil
 		if result.key != nil && s.live(result.key) {
 			result.key.reading = false
 			s.wantRead(result.key)
@@ -374,6 +382,7 @@ func (s *scheduler) onHeld(result *readResult) {
 func (s *scheduler) sweep(at time.Time) {
 	s.reads.sweepAt = at.Add(s.config.SweepEvery)
 	s.feed.swept = at
+	s.reads.rest = nil
 	s.epoch++
 	for _, l := range s.lanes {
 		if l.state == active {

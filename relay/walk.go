@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -14,6 +15,10 @@ import (
 // is wanted of it is then loaded with its event. Of each lane a walk takes a
 // slice only, so that what is loaded, sent and settled together lies together in
 // the tables, too.
+
+// walkLoads is how many loads a walk is for while there is more than one of them:
+// to walk many lanes costs about the same for few rows as for some more.
+const walkLoads = 4
 
 // cursors begins or goes on with a pass of each active lane.
 func (s *scheduler) cursors(short bool) []store.LaneCursor {
@@ -40,7 +45,19 @@ func (s *scheduler) onWalked(ctx context.Context, result readResult) {
 		}
 	}
 	slices.Sort(result.want)
+	s.loadWalked(ctx, result)
+}
+
+// loadWalked loads the lowest ids of a walk. What is more than one load takes is
+// left for the next, before there is another walk.
+func (s *scheduler) loadWalked(ctx context.Context, result readResult) {
+	result.cutAt = 0
 	if limit := min(s.config.FetchBatch, max(s.room(), 1)); len(result.want) > limit {
+		if !result.short {
+			rest := result
+			rest.want, rest.frontier = result.want[limit:], nil
+			s.reads.rest = &rest
+		}
 		s.cutWalk(&result, result.want[limit-1])
 	}
 	if len(result.want) == 0 {
@@ -74,6 +91,7 @@ func (s *scheduler) onLoaded(result *readResult) {
 	rows := result.found.Rows
 	if result.found.Full && len(rows) > 0 {
 		s.cutWalk(result, rows[len(rows)-1].ID)
+		s.reads.rest = nil // it lies behind what was not loaded
 	}
 	more := s.passOver(result)
 	fresh := 0
@@ -119,6 +137,10 @@ func (s *scheduler) passOver(result *readResult) (more map[int]bool) {
 			l.pos = max(l.pos, ref.ID)
 		}
 	}
+	if result.walked.Through > 0 {
+		s.passTogether(result, more)
+		return more
+	}
 	for _, c := range result.lanes {
 		if counts[c.Lane] >= c.Limit {
 			more[c.Lane] = true
@@ -133,6 +155,25 @@ func (s *scheduler) passOver(result *readResult) (more map[int]bool) {
 		s.reads.first = last
 	}
 	return more
+}
+
+// passTogether is passOver for lanes that were walked by id.
+func (s *scheduler) passTogether(result *readResult, more map[int]bool) {
+	reached, atEnd := result.walked.Through, result.walked.Through == math.MaxInt64
+	if n := len(result.walked.Refs); atEnd && n > 0 {
+		reached = result.walked.Refs[n-1].ID
+	}
+	if result.cutAt > 0 {
+		reached, atEnd = min(reached, result.cutAt), atEnd && reached <= result.cutAt
+	}
+	for _, c := range result.lanes {
+		if !atEnd {
+			more[c.Lane] = true
+		}
+		if l := s.lanes[c.Lane]; l != nil && l.epoch < result.epoch && l.state == active && reached < math.MaxInt64 {
+			l.pos = max(l.pos, reached)
+		}
+	}
 }
 
 func (s *scheduler) onFrontier(f *store.Frontier) {
@@ -161,9 +202,11 @@ func (s *scheduler) paceWalk(result *readResult, fresh, more int) {
 	if fresh > 0 {
 		r.pause = 0
 	}
+	r.walkLimit = s.config.FetchBatch
 	switch {
 	case more > 0 && fresh > 0:
-		r.slice = s.config.FetchBatch / more
+		r.walkLimit *= walkLoads
+		r.slice = r.walkLimit / more
 		r.hotAt = time.Time{}
 	case more > 0:
 		// Rows that are known, or read by key, or without an event: no haste, but

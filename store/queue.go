@@ -60,7 +60,7 @@ type LaneCursor struct {
 // WalkRequest asks for hot rows: PENDING and not parked.
 type WalkRequest struct {
 	// Lanes are walked in this order; within a lane rows come by id. A lane that
-	// gives as many rows as its Limit may have more.
+	// gives as many rows as its Limit, or more, may have more.
 	Lanes []LaneCursor
 	// ExcludeTopics are topic hashes whose rows are passed over.
 	ExcludeTopics []int64
@@ -74,6 +74,11 @@ type WalkResult struct {
 	// Full says that the request's Limit cut the answer: the lane of the last row,
 	// and the lanes after it, may have more.
 	Full bool
+	// Through, where it is not 0, says that the lanes were walked together, by id,
+	// whatever their own limits: the answer has their rows up to this id, and all of
+	// them may have more above it. It is math.MaxInt64 at the queue's end. Refs are in
+	// the order of their ids then, and Full is false.
+	Through int64
 }
 
 // FetchResult has rows, lowest id first.

@@ -115,7 +115,7 @@ func list(values any) string {
 }
 
 // withIDs writes ids into a statement.
-func withIDs(text string, ids []int64) string {
+func withIDs[T int | int64](text string, ids []T) string {
 	before, after, _ := strings.Cut(text, "{ids}")
 	out := make([]byte, 0, len(text)+12*len(ids))
 	out = append(out, before...)
@@ -123,7 +123,7 @@ func withIDs(text string, ids []int64) string {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = strconv.AppendInt(out, id, 10)
+		out = strconv.AppendInt(out, int64(id), 10)
 	}
 	return string(append(out, after...))
 }

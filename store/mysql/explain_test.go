@@ -34,14 +34,17 @@ var hotStatements = map[storetest.HotStatement]explained{
 		role: "load", name: "load", ids: "2400,2401,2402,2410,2500,2600",
 		uses: []string{"p range PRIMARY", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},
 	},
-	storetest.HotLoadRange: {why: "ids are looked up one by one, close together or not"},
+	storetest.HotLoadRange: {
+		role: "load", name: "load range", args: []any{2400, 2600},
+		uses: []string{"p range PRIMARY", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},
+	},
 	storetest.HotFetchKey: {
 		role: "load", name: "fetch key", args: []any{int64(12345), int64(0), 3, false, 101},
 		uses: []string{"p range by_key", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},
 	},
 	storetest.HotFetchDue: {
-		role: "queue", name: "fetch due", args: []any{allLanesJSON, 1000},
-		uses: []string{"q ref due"}, avoids: []string{"q ALL", scanP, scanE},
+		role: "queue", name: "fetch due", args: []any{1000}, ids: strings.Trim(allLanesJSON, "[]"),
+		uses: []string{"q range due"}, avoids: []string{"q ALL", scanP, scanE},
 	},
 	storetest.HotHeldKeys: {
 		role: "queue", name: "held keys", args: []any{allLanesJSON},

@@ -2,6 +2,8 @@ package mysql
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/waybillhq/waybill/store"
@@ -16,16 +18,83 @@ const walkLaneSQL = `
  ORDER BY p.id
  LIMIT ?)`
 
+// A relay that has most of the lanes can read the queue as it lies, which costs a
+// seventh of a search for each lane. What it does not want, because it is parked,
+// another's or known, it reads in vain.
+const (
+	walkQueueSQL = `
+SELECT p.id, p.lane, p.key_hash, p.topic_hash, p.parked
+FROM {pending} p FORCE INDEX (PRIMARY)
+WHERE p.id > ?
+ORDER BY p.id
+LIMIT ?`
+
+	manyLanes = store.Lanes / 2
+	manyRows  = 100 // of the limit; for fewer the lanes are as good
+	// byLanes is for how many walks the lanes are searched one by one after the
+	// queue had mostly what was not wanted.
+	byLanes = 100
+)
+
 // Walk finds hot rows.
-func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
-	var result store.WalkResult
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (result store.WalkResult, err error) {
 	if len(request.Lanes) == 0 {
 		return result, nil
 	}
+	if len(request.Lanes) >= manyLanes && request.Limit >= manyRows && s.byLanes.Add(-1) < 0 {
+		var wanted bool
+		if result, wanted, err = s.walkQueue(ctx, request); wanted || err != nil {
+			return result, failure("walk", "", err)
+		}
+		s.byLanes.Store(byLanes)
+	}
+	result, err = s.walkLanes(ctx, request)
+	return result, failure("walk", "", err)
+}
+
+// walkQueue goes through the queue by id, and reports whether most of what it
+// found was wanted.
+func (s *Store) walkQueue(ctx context.Context, request store.WalkRequest) (result store.WalkResult, wanted bool, err error) {
+	var after [store.Lanes]int64
+	for i := range after {
+		after[i] = math.MaxInt64
+	}
+	first := int64(math.MaxInt64)
+	for _, cursor := range request.Lanes {
+		after[cursor.Lane], first = cursor.After, min(first, cursor.After)
+	}
+	rows, err := s.pool().query(ctx, walkQueueSQL, first, request.Limit)
+	if err != nil {
+		return result, false, err
+	}
+	var id, lane, key, topic, parked number
+	targets, n := []any{&id, &lane, &key, &topic, &parked}, 0
+	err = each(rows, func() error {
+		n++
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		if parked.n != 0 || lane.n < 0 || lane.n >= store.Lanes || id.n <= after[lane.n] || slices.Contains(request.ExcludeTopics, topic.n) {
+			return nil
+		}
+		result.Refs = append(result.Refs, store.Ref{ID: id.n, Lane: int(lane.n), KeyHash: key.n, TopicHash: topic.n})
+		return nil
+	})
+	if err != nil {
+		return store.WalkResult{}, false, err
+	}
+	if result.Through = math.MaxInt64; n == request.Limit {
+		result.Through = id.n
+	}
+	return result, n < manyRows || 2*len(result.Refs) >= n, nil
+}
+
+func (s *Store) walkLanes(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	var result store.WalkResult
 	text, args := s.walkText(request)
 	rows, err := s.db.QueryContext(ctx, text, args...)
 	if err != nil {
-		return result, failure("walk", "", err)
+		return result, err
 	}
 	var id, lane, key, topic number
 	targets := []any{&id, &lane, &key, &topic}
@@ -39,7 +108,7 @@ func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.Walk
 		return err
 	})
 	if err != nil {
-		return store.WalkResult{}, failure("walk", "", err)
+		return store.WalkResult{}, err
 	}
 	return result, nil
 }
@@ -75,12 +144,14 @@ func oneMore(limit int) int64 {
 	return int64(limit) + 1
 }
 
-// The rows are chosen in the index, and only those that are chosen are read.
+// The rows are chosen in the index, and only those that are chosen are read. The
+// lanes are written into the statement: joined with a list that is a table, both
+// servers search by the lane alone, and go through all that waits in it.
 const fetchDueSQL = `
 SELECT ` + rowColumns + `
 FROM (SELECT q.id
       FROM {pending} q FORCE INDEX (due)
-      WHERE q.lane IN (SELECT w.lane FROM JSON_TABLE(?, '$[*]' COLUMNS (lane TINYINT PATH '$')) w)
+      WHERE q.lane IN ({ids})
         AND q.next_retry_at <= UTC_TIMESTAMP(6)
         AND EXISTS (SELECT 1 FROM {event} x WHERE x.id = q.id)
       ORDER BY q.next_retry_at, q.id
@@ -91,7 +162,14 @@ ORDER BY p.next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.
 func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
-	due, err := collect(ctx, s.pool(), scanRow, fetchDueSQL, list(lanes), atMost(limit))
+	if len(lanes) == 0 {
+		return nil, nil
+	}
+	rows, err := s.db.QueryContext(ctx, withIDs(s.sql(fetchDueSQL), lanes), atMost(limit))
+	if err != nil {
+		return nil, failure("fetch due", "", err)
+	}
+	due, err := collectRows(rows, scanRow)
 	return due, failure("fetch due", "", err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -50,6 +51,7 @@ type Store struct {
 	texts map[string]string
 
 	frontier frontier
+	byLanes  atomic.Int64 // walks that are to search lane by lane
 }
 
 var (

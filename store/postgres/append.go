@@ -8,13 +8,18 @@ import (
 	"github.com/waybillhq/waybill"
 )
 
-// One array for each column, so that one text serves any number of events.
-//
 // pg_current_xact_id() gives the transaction its number before the first id is
 // taken (a one-time filter, run before the rows); see Frontier.
-const insertEvents = `
+//
+// One array for each column lets one text serve any number of events. A single
+// event, as most transactions have, goes without arrays: that saves the server and
+// this side a fifth of the work.
+const (
+	insertColumns = `
 INSERT INTO {event} (event_id, tenant_id, aggregate_type, aggregate_id, aggregate_version, event_type, event_version,
-                     topic, event_key, payload, content_type, headers, occurred_at)
+                     topic, event_key, payload, content_type, headers, occurred_at)`
+
+	insertEvents = insertColumns + `
 SELECT a.event_id, a.tenant_id, a.aggregate_type, a.aggregate_id, NULLIF(a.aggregate_version, 0), a.event_type, a.event_version,
        a.topic, a.event_key, a.payload, a.content_type, a.headers::json, a.occurred_at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::integer[],
@@ -23,11 +28,22 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::te
            topic, event_key, payload, content_type, headers, occurred_at)
 WHERE pg_current_xact_id() IS NOT NULL`
 
+	insertEvent = insertColumns + `
+SELECT $1::text, $2::text, $3::text, $4::text, NULLIF($5::bigint, 0), $6::text, $7::integer,
+       $8::text, $9::text, $10::bytea, $11::text, $12::text::json, $13::timestamptz
+WHERE pg_current_xact_id() IS NOT NULL`
+)
+
 const onDuplicateNothing = `
 ON CONFLICT DO NOTHING`
 
-const appendSQL = insertEvents + onDuplicateNothing + `
+const (
+	appendSQL = insertEvents + onDuplicateNothing + `
 RETURNING event_id`
+
+	appendOneSQL = insertEvent + onDuplicateNothing + `
+RETURNING event_id`
+)
 
 // Without a trigger the queue row is written by the same statement.
 const appendQueuedSQL = `
@@ -59,7 +75,11 @@ func (s *Store) Append(ctx context.Context, tx pgx.Tx, events []waybill.Event) (
 	if err != nil {
 		return nil, failure("append", "", err)
 	}
-	rows, err := tx.Query(ctx, s.appendText(), columns.arrays()...)
+	text, args := s.appendText(), columns.arrays()
+	if len(events) == 1 && !s.noTrigger {
+		text, args = s.sql(appendOneSQL), columns.first()
+	}
+	rows, err := tx.Query(ctx, text, args...)
 	if err != nil {
 		return nil, failure("append", keyOf(events), err)
 	}

@@ -74,6 +74,14 @@ func (c *columns) arrays() []any {
 	}
 }
 
+// first returns the parameters of insertEvent.
+func (c *columns) first() []any {
+	return []any{
+		c.ids[0], c.tenants[0], c.aggregateTypes[0], c.aggregateIDs[0], c.aggregateVersions[0], c.types[0], c.versions[0],
+		c.topics[0], c.keys[0], c.payloads[0], c.contentTypes[0], c.headers[0], c.occurred[0],
+	}
+}
+
 // literals returns the parameters as PostgreSQL's text form of arrays, which
 // every driver passes on unchanged.
 func (c *columns) literals() []any {

@@ -10,7 +10,10 @@ import (
 )
 
 // A duplicate fails this one: COMMIT is on its way already when it is noticed.
-const appendOnlySQL = insertEvents
+const (
+	appendOnlySQL    = insertEvents
+	appendOnlyOneSQL = insertEvent
+)
 
 const appendOnlyQueuedSQL = `
 WITH n AS (` + insertEvents + `
@@ -52,15 +55,17 @@ func (s *Store) appendCommit(ctx context.Context, tx *Tx, events []waybill.Event
 		return errors.Join(failure("append and commit", keyOf(events), err), rollBack(ctx, tx))
 	}
 	defer tx.finish()
-	text := s.sql(appendOnlySQL)
+	text, args := s.sql(appendOnlySQL), columns.arrays()
 	switch {
 	case s.noTrigger && s.head:
 		text = s.sql(appendOnlyHeadedSQL)
 	case s.noTrigger:
 		text = s.sql(appendOnlyQueuedSQL)
+	case len(events) == 1:
+		text, args = s.sql(appendOnlyOneSQL), columns.first()
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(text, columns.arrays()...)
+	batch.Queue(text, args...)
 	batch.Queue(s.sql(commitSQL))
 	err = tx.inner.SendBatch(ctx, batch).Close()
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // patience bounds every wait of the suite.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // short is a time to live that a case sees the end of.
 const short = 400 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ func queueCases[TX any]() []testCase[TX] {
 		{"a walk takes the lanes in the order given, each by id", walkOrder[TX]},
 		{"a walk pages through everything once", walkPages[TX]},
 		{"a walk takes no more of a lane than its limit", walkSlices[TX]},
+		{"a walk of all lanes together goes by id", walkTogether[TX]},
 		{"a walk passes over excluded topics", walkExcluded[TX]},
 		{"a walk finds what load shows", walkLoad[TX]},
 		{"load returns rows by id, whatever their state", loadRows[TX]},
@@ -71,6 +73,12 @@ func walkOrder[TX any](t *testing.T, s *suite[TX]) {
 	}
 	for i := 1; i < len(result.Refs); i++ {
 		a, b := result.Refs[i-1], result.Refs[i]
+		if result.Through > 0 { // the lanes were walked together
+			if a.ID >= b.ID {
+				t.Fatalf("row %d comes before row %d", a.ID, b.ID)
+			}
+			continue
+		}
 		if a.Lane < b.Lane || a.Lane == b.Lane && a.ID >= b.ID {
 			t.Fatalf("row %d of lane %d comes before row %d of lane %d", a.ID, a.Lane, b.ID, b.Lane)
 		}
@@ -118,6 +126,10 @@ func walkPages[TX any](t *testing.T, s *suite[TX]) {
 	}
 }
 
+// fewRows is a limit with which any store walks lane by lane: to walk them
+// together pays only for more.
+const fewRows = 99
+
 // A lane that is cut by its own limit does not make the answer full, and does
 // not keep the lanes behind it out.
 func walkSlices[TX any](t *testing.T, s *suite[TX]) {
@@ -133,7 +145,10 @@ func walkSlices[TX any](t *testing.T, s *suite[TX]) {
 			want[row.Lane] = append(want[row.Lane], row.ID)
 		}
 	}
-	result := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 1000})
+	if together := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 1000}); together.Through > 0 && (len(together.Refs) != len(all) || together.Full) {
+		t.Errorf("together: got %d rows, full %t, want all %d, not full", len(together.Refs), together.Full, len(all))
+	}
+	result := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: fewRows})
 	got := make(map[int][]int64)
 	for _, ref := range result.Refs {
 		got[ref.Lane] = append(got[ref.Lane], ref.ID)
@@ -144,6 +159,57 @@ func walkSlices[TX any](t *testing.T, s *suite[TX]) {
 	if both := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 2}); len(both.Refs) != 2 || !both.Full {
 		t.Errorf("with both limits: got %d rows, full %t, want 2, full", len(both.Refs), both.Full)
 	}
+}
+
+// Lanes that are walked together give all their rows up to the last id of the
+// answer, whatever is between, and go on from there.
+func walkTogether[TX any](t *testing.T, s *suite[TX]) {
+	s.open(t)
+	var all []store.Row
+	for _, row := range s.spread(t, 400) {
+		if row.Lane%8 != 3 {
+			all = append(all, row)
+		}
+	}
+	cursors := slices.DeleteFunc(allCursors(), func(c store.LaneCursor) bool { return c.Lane%8 == 3 })
+	late := all[len(all)/3] // the rows of its lane before it are known
+	for i := range cursors {
+		if cursors[i].Lane == late.Lane {
+			cursors[i].After = late.ID
+		}
+	}
+	all = slices.DeleteFunc(all, func(row store.Row) bool { return row.Lane == late.Lane && row.ID <= late.ID })
+	first := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 120})
+	if first.Through == 0 {
+		t.Skip("this store walks lane by lane")
+	}
+	if first.Full || first.Through == math.MaxInt64 {
+		t.Fatalf("the first of several answers is at the end: full %t, through %d", first.Full, first.Through)
+	}
+	var want []int64
+	for _, row := range all {
+		if row.ID <= first.Through {
+			want = append(want, row.ID)
+		}
+	}
+	if got := idsOf(first.Refs); !slices.Equal(got, want) {
+		t.Errorf("through %d: got %v, want %v", first.Through, got, want)
+	}
+	for i := range cursors {
+		cursors[i].After = max(cursors[i].After, first.Through)
+	}
+	rest := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 1000})
+	if got := len(want) + len(rest.Refs); got != len(all) || rest.Through != math.MaxInt64 {
+		t.Errorf("got %d rows in two answers, the second through %d; want %d rows, through the end", got, rest.Through, len(all))
+	}
+}
+
+func idsOf(refs []store.Ref) []int64 {
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.ID
+	}
+	return ids
 }
 
 func walkExcluded[TX any](t *testing.T, s *suite[TX]) {
