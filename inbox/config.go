@@ -238,4 +238,7 @@ func (c *Config) check() error {
 // the renewal of this process's own leases.
 func (c *Config) longest() time.Duration { return c.ReaderTTL / 10 }
 
+// window is how many records are read at once.
+func (c *Config) window() int { return c.BatchSize * c.Workers }
+
 var errNoHandler = errors.New("store, subscriber, handler and config are all required")

@@ -110,9 +110,6 @@ func (f *feed[TX]) forget(partition broker.Partition) {
 	f.positions.forget(partition)
 }
 
-// window is how many records are read at once.
-func (f *feed[TX]) window() int { return f.p.config.BatchSize * f.p.config.Workers }
-
 // firstReach is how many are read at first, and while events are handled alone.
 const firstReach = 16
 
@@ -122,7 +119,7 @@ const firstReach = 16
 // dead. Its partitions would be another's, who would not know why, begin to handle
 // events alone as well, and be late in turn.
 func (f *feed[TX]) further() int {
-	f.reach = min(max(2*f.reach, firstReach), f.window())
+	f.reach = min(max(2*f.reach, firstReach), f.p.config.window())
 	return f.reach
 }
 
@@ -232,7 +229,7 @@ func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) 
 // in one. What is settled need not be the first of what is pending: the positions
 // find out up to where nothing is open.
 func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool) {
-	parts := split(items, f.p.pace.parts(min(len(items), f.window()), f.p.config.Workers), f.p.config.BatchSize)
+	parts := split(items, f.p.pace.parts(min(len(items), f.p.config.window()), f.p.config.Workers), f.p.config.BatchSize)
 	type result struct {
 		settled int
 		err     error
@@ -351,8 +348,8 @@ func (f *feed[TX]) lookFurther(ctx context.Context) {
 		data += len(it.delivery.Record.Value)
 		isTried = isTried || it.trials > 0
 	}
-	if isTried && data < maxAhead && len(f.pending) < maxAheadReads*f.window() {
-		f.poll(ctx, min(len(f.pending), maxAheadReads*f.window()-len(f.pending)), time.Millisecond)
+	if isTried && data < maxAhead && len(f.pending) < maxAheadReads*f.p.config.window() {
+		f.poll(ctx, min(len(f.pending), maxAheadReads*f.p.config.window()-len(f.pending)), time.Millisecond)
 	}
 }
 

@@ -41,7 +41,7 @@ const (
 
 func newPause(c *Config, changed func(on bool)) *pause {
 	return &pause{
-		after: c.PauseAfter, limit: c.PauseAfter, most: max(c.PauseAfter, c.BatchSize*c.Workers), min: c.PauseMin, max: c.PauseMax, changed: changed,
+		after: c.PauseAfter, limit: c.PauseAfter, most: max(c.PauseAfter, c.window()), min: c.PauseMin, max: c.PauseMax, changed: changed,
 		failing: make(map[store.HeldKeyRef]struct{}),
 	}
 }

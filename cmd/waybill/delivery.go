@@ -162,7 +162,7 @@ func (c *deliverySwitchCmd) handOver(a *app, st adapter.Store, external store.Ex
 			return err
 		}
 		view.Queued = int(counts.Pending)
-		if counts.Pending == 0 || !now().Before(deadline) || !wait(a.ctx, 100*time.Millisecond) {
+		if counts.Pending == 0 || !now().Before(deadline) || !pause(a.ctx, 100*time.Millisecond) {
 			return a.ctx.Err()
 		}
 	}
@@ -209,24 +209,12 @@ func (c *deliverySwitchCmd) queueMissing(a *app, st adapter.Store, action store.
 		}
 		queued += len(ids)
 		for counts, err := st.Counts(a.ctx); err != nil || counts.Pending > 0; counts, err = st.Counts(a.ctx) {
-			if err != nil || !now().Before(deadline) || !wait(a.ctx, 100*time.Millisecond) {
+			if err != nil || !now().Before(deadline) || !pause(a.ctx, 100*time.Millisecond) {
 				return queued, errors.Join(err, a.ctx.Err())
 			}
 		}
 	}
 	return queued, nil
-}
-
-// wait reports whether ctx is still alive after a while.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 type debeziumConfigCmd struct {

@@ -107,11 +107,7 @@ func (a *app) awaitBroker(c config.Broker, probes *probes) (adapter.Broker, erro
 		}
 		probes.waits(err)
 		a.logger.Warn("broker cannot be reached, the relay waits for it", "error", err, "next_try_in", wait.String())
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		select {
-		case <-timer.C:
-		case <-a.ctx.Done():
-			timer.Stop()
+		if !pause(a.ctx, wait/2+rand.N(wait/2)) {
 			return nil, nil
 		}
 	}

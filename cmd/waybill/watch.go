@@ -99,15 +99,6 @@ func (w *watch) run(ctx context.Context) {
 // again is how long to wait for a database that is away.
 const again = 5 * time.Second
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 func (w *watch) open(ctx context.Context) (func(), error) {
 	ledger, _, stop, err := w.file.Ledger(ctx, false)
 	if err == nil {
