@@ -17,6 +17,10 @@ import (
 // Database is where tables of a check are. The engine only reads, in
 // read-only transactions, unless it is asked to rebuild. Times without a zone
 // are taken for UTC, so connections must be in UTC too.
+//
+// Several ranges are read at once, each on a connection of its own, and given
+// back after each. A DB should keep [Connections] idle: one that keeps fewer, as
+// database/sql does by default, connects anew for most ranges.
 type Database struct {
 	DB      *sql.DB
 	Dialect Dialect

@@ -35,6 +35,10 @@ type page struct {
 // While one page waits for a database, another is compared.
 const pagesInWork = 3
 
+// Connections is how many connections an engine uses at once of one database:
+// one for each range in work, and one for the range that is about to be.
+const Connections = pagesInWork + 1
+
 // pages has one goroutine read the arm that leads, page after page, and one for
 // each page to read the other arms and compare. What they make of a page comes
 // out in the order of the keys. Memory holds as many pages as are in work.

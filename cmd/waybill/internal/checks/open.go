@@ -56,6 +56,7 @@ func (f *File) Open(ctx context.Context, check *reconcile.Check, writing bool) (
 		}
 		db, secrets, err := database.open(writing)
 		if err == nil {
+			db.SetMaxIdleConns(reconcile.Connections)
 			opened.Databases[name] = Of(db, database.Kind)
 			opened.Secrets = append(opened.Secrets, secrets...)
 			err = db.PingContext(ctx)
