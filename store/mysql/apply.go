@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,11 +18,9 @@ SELECT l.lane, l.owner = ? AND l.fence = w.fence AND l.expires_at > SYSDATE(6)
 FROM ` + listedLeases + ` STRAIGHT_JOIN {lease} l FORCE INDEX (PRIMARY) ON l.lane = w.lane
 {for share l}`
 
-// An id may belong to another event by now: what was emptied and filled again
-// has its ids anew. The event is read beside the lock, and not locked itself.
+// What is not in the queue now must be left alone if it comes before the end.
 const lockQueuedSQL = `
-SELECT p.id, COALESCE((SELECT e.event_id FROM {event} e WHERE e.id = p.id), '')
-FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id {for update p}`
+SELECT p.id FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id {for update p}`
 
 const deleteQueuedSQL = `
 DELETE p FROM ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id`
@@ -37,13 +36,17 @@ ON DUPLICATE KEY UPDATE
     event_id = VALUES(event_id), outcome = VALUES(outcome), via = VALUES(via),
     published_at = VALUES(published_at), published_to = VALUES(published_to), note = VALUES(note)`
 
-// Nearly always all that is to be settled is in the queue, and none of it has a
-// receipt. Then the rows need not be matched: whether it was so is seen from their
-// number, and else the whole is done again with care. The events are read, without
-// a lock: ids that lie close together as a range, which is several times cheaper than
-// a search for each, others written into the statement. What is deleted is looked
-// up row by row: with a list of ids both servers may read all of a small queue,
-// whatever index is forced, and would wait for rows that are not committed yet.
+// Nearly always all that is to be settled is in the queue and still itself, and
+// none of it has a receipt. Then the rows need not be matched: whether it was so is
+// seen from their number and from the events, and else the whole is done again with
+// care. What was emptied and filled again has its ids anew, and another event may be
+// committed under one of them between any two statements: so the events are read
+// after the queue rows were changed, or locked, when they are in sight if those were.
+// They are read without a lock: ids that lie close together as a range, which is
+// several times cheaper than a search for each, others written into the statement.
+// What is deleted is looked up row by row: with a list of ids both servers may read
+// all of a small queue, whatever index is forced, and would wait for rows that are
+// not committed yet.
 const (
 	eventIDsSQL   = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id IN ({ids})`
 	eventRangeSQL = `SELECT e.id, e.event_id FROM {event} e FORCE INDEX (PRIMARY) WHERE e.id BETWEEN ? AND ?`
@@ -64,7 +67,7 @@ DELETE e FROM ` + listedIDs + ` STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON
 const failSQL = `
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', dead TINYINT PATH '$[1]', retries INT PATH '$[2]', retry_in BIGINT PATH '$[3]',
-    error TEXT CHARACTER SET utf8mb4 PATH '$[4]', event_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[5]')) c
+    error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) c
 STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = c.id
 SET p.status = IF(c.dead = 1, 'DEAD', 'PENDING'),
     p.parked = 1,
@@ -72,8 +75,7 @@ SET p.status = IF(c.dead = 1, 'DEAD', 'PENDING'),
     p.next_retry_at = IF(c.dead = 1, NULL, UTC_TIMESTAMP(6) + INTERVAL c.retry_in MICROSECOND),
     p.first_error = COALESCE(NULLIF(p.first_error, ''), c.error),
     p.last_error = c.error,
-    p.updated_at = UTC_TIMESTAMP(6)
-WHERE NOT EXISTS (SELECT 1 FROM {event} e WHERE e.id = c.id AND e.event_id <> c.event_id COLLATE {collation})`
+    p.updated_at = UTC_TIMESTAMP(6)`
 
 const parkSQL = `
 UPDATE ` + listedIDs + ` STRAIGHT_JOIN {pending} p FORCE INDEX (PRIMARY) ON p.id = w.id
@@ -81,9 +83,9 @@ SET p.parked = 1, p.updated_at = UTC_TIMESTAMP(6)`
 
 // Apply makes the changes if the leases hold.
 func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Changes) error {
-	err := s.apply(ctx, guard, changes, ownTx.settle)
+	err := s.apply(ctx, guard, changes, false)
 	if errors.Is(err, errNotAsUsual) || codeOf(err) == codeDuplicate {
-		err = s.apply(ctx, guard, changes, ownTx.settleCareful)
+		err = s.apply(ctx, guard, changes, true)
 	}
 	return failure("apply", "", err)
 }
@@ -92,23 +94,55 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 // has become another event.
 var errNotAsUsual = errors.New("not all of it is in the queue")
 
-func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, settle func(ownTx, context.Context, []store.SettledChange, bool) error) error {
+func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, careful bool) error {
 	return s.inTx(ctx, func(tx ownTx) error {
 		if err := tx.lockLeases(ctx, guard); err != nil {
 			return err
 		}
-		if err := settle(tx, ctx, changes.Settled, changes.Forget); err != nil {
+		changes, settle := changes, tx.settle
+		if careful {
+			var err error
+			if changes, err = tx.lockQueued(ctx, changes); err != nil {
+				return err
+			}
+			settle = tx.settleCareful
+		}
+		if err := settle(ctx, changes.Settled, changes.Forget); err != nil {
 			return err
 		}
 		if err := tx.fail(ctx, changes.Failed); err != nil {
 			return err
 		}
-		if len(changes.Parked) == 0 {
+		if len(changes.Parked) > 0 {
+			if _, err := tx.exec(ctx, parkSQL, list(slices.Sorted(slices.Values(changes.Parked)))); err != nil {
+				return err
+			}
+		}
+		if careful {
 			return nil
 		}
-		_, err := tx.exec(ctx, parkSQL, list(slices.Sorted(slices.Values(changes.Parked))))
+		if changes.Forget {
+			changes.Settled = nil // they were compared before they were deleted
+		}
+		strangers, _, err := tx.strangers(ctx, byID(changes))
+		if err == nil && len(strangers) > 0 {
+			err = errNotAsUsual
+		}
 		return err
 	})
+}
+
+// byID lists the events that are settled or refused.
+func byID(changes store.Changes) []store.Change {
+	all := make([]store.Change, 0, len(changes.Settled)+len(changes.Failed))
+	for i := range changes.Settled {
+		all = append(all, changes.Settled[i].Change)
+	}
+	for i := range changes.Failed {
+		all = append(all, changes.Failed[i].Change)
+	}
+	slices.SortStableFunc(all, func(a, b store.Change) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }
 
 func (t ownTx) lockLeases(ctx context.Context, guard store.Guard) error {
@@ -168,12 +202,14 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 	for i := range settled {
 		ids[i] = settled[i].ID
 	}
-	if err := t.compareEvents(ctx, settled, ids); err != nil {
-		return err
-	}
 	if forget {
-		if _, err := t.exec(ctx, deleteEventsSQL, list(ids)); err != nil {
-			return err
+		// One that is gone already leaves its place to another.
+		strangers, found, err := t.strangers(ctx, byID(store.Changes{Settled: settled}))
+		if err != nil || len(strangers) > 0 || found != len(ids) {
+			return cmp.Or(err, errNotAsUsual)
+		}
+		if n, err := t.exec(ctx, deleteEventsSQL, list(ids)); err != nil || n != int64(len(ids)) {
+			return cmp.Or(err, errNotAsUsual)
 		}
 	}
 	if n, err := t.exec(ctx, deleteQueuedSQL, list(ids)); err != nil || n != int64(len(ids)) {
@@ -196,101 +232,107 @@ func (t ownTx) settle(ctx context.Context, settled []store.SettledChange, forget
 // sparse is how many ids a range may span for each one that is wanted.
 const sparse = 2
 
-// compareEvents fails where an id belongs to another event by now. The settled
-// are by id, as what is read; an event that is gone is none of the others.
-func (t ownTx) compareEvents(ctx context.Context, settled []store.SettledChange, ids []int64) error {
+// strangers returns the ids that belong to other events by now, and how many
+// have an event at all. The changes are by id, as what is read; an event that is
+// gone is none of the others.
+func (t ownTx) strangers(ctx context.Context, changes []store.Change) (strangers []int64, found int, err error) {
+	if len(changes) == 0 {
+		return nil, 0, nil
+	}
 	var text string
 	var args []any
-	if first, last := ids[0], ids[len(ids)-1]; last-first < sparse*int64(len(ids)) {
+	if first, last := changes[0].ID, changes[len(changes)-1].ID; last-first < sparse*int64(len(changes)) {
 		text, args = t.s.sql(eventRangeSQL), []any{first, last}
 	} else {
+		ids := make([]int64, len(changes))
+		for i := range changes {
+			ids[i] = changes[i].ID
+		}
 		text = withIDs(t.s.sql(eventIDsSQL), ids)
 	}
 	rows, err := t.tx.QueryContext(ctx, text, args...)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	var id number
 	var eventID recurring
-	targets, next, same := []any{&id, &eventID}, 0, true
+	targets, next := []any{&id, &eventID}, 0
 	err = each(rows, func() error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
-		for next < len(settled) && settled[next].ID < id.n {
+		for next < len(changes) && changes[next].ID < id.n {
 			next++
 		}
-		if next < len(settled) && settled[next].ID == id.n {
-			same = same && settled[next].EventID == eventID.text
+		if next < len(changes) && changes[next].ID == id.n {
+			found++
+			if changes[next].EventID != eventID.text {
+				strangers = append(strangers, id.n)
+			}
 		}
 		return nil
 	})
-	if err == nil && !same {
-		err = errNotAsUsual
-	}
-	return err
+	return strangers, found, err
 }
 
-// settleCareful passes over what is not in the queue, and replaces receipts.
+// lockQueued leaves the changes whose queue rows are there, and now locked, and
+// still of the same events.
+func (t ownTx) lockQueued(ctx context.Context, changes store.Changes) (store.Changes, error) {
+	all := byID(changes)
+	ids := make([]int64, len(all))
+	for i := range all {
+		ids[i] = all[i].ID
+	}
+	ids = slices.Compact(ids)
+	if changes.Forget {
+		if _, err := collect(ctx, t, scanOne[int64], lockEventsSQL, list(ids)); err != nil {
+			return changes, err
+		}
+	}
+	queued, err := collect(ctx, t, scanOne[int64], lockQueuedSQL, list(ids))
+	if err != nil {
+		return changes, err
+	}
+	strangers, _, err := t.strangers(ctx, all)
+	if err != nil {
+		return changes, err
+	}
+	own := make(map[int64]bool, len(queued))
+	for _, id := range queued {
+		own[id] = !slices.Contains(strangers, id)
+	}
+	changes.Settled = slices.DeleteFunc(slices.Clone(changes.Settled), func(c store.SettledChange) bool { return !own[c.ID] })
+	changes.Failed = slices.DeleteFunc(slices.Clone(changes.Failed), func(c store.FailedChange) bool { return !own[c.ID] })
+	return changes, nil
+}
+
+// settleCareful replaces receipts. The rows are locked.
 func (t ownTx) settleCareful(ctx context.Context, settled []store.SettledChange, forget bool) error {
 	if len(settled) == 0 {
 		return nil
 	}
-	byID := make(map[int64]store.SettledChange, len(settled))
-	ids := make([]int64, 0, len(settled))
+	changes := make(map[int64]store.SettledChange, len(settled))
 	for _, c := range settled {
-		if _, twice := byID[c.ID]; !twice {
-			ids = append(ids, c.ID)
-		}
-		byID[c.ID] = c
+		changes[c.ID] = c
 	}
-	slices.Sort(ids)
-	if forget {
-		if _, err := collect(ctx, t, scanOne[int64], lockEventsSQL, list(ids)); err != nil {
-			return err
-		}
-	}
-	queued, err := t.lockQueued(ctx, ids, byID)
-	if err != nil || len(queued) == 0 {
-		return err
-	}
-	if _, err := t.exec(ctx, deleteQueuedSQL, list(queued)); err != nil {
+	ids := slices.Sorted(maps.Keys(changes))
+	if _, err := t.exec(ctx, deleteQueuedSQL, list(ids)); err != nil {
 		return err
 	}
 	if forget {
-		if _, err := t.exec(ctx, deleteReceiptsSQL, list(queued)); err != nil {
+		if _, err := t.exec(ctx, deleteReceiptsSQL, list(ids)); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, deleteEventsSQL, list(queued))
+		_, err := t.exec(ctx, deleteEventsSQL, list(ids))
 		return err
 	}
-	receipts := make([][6]any, len(queued))
-	for i, id := range queued {
-		c := byID[id]
+	receipts := make([][6]any, len(ids))
+	for i, id := range ids {
+		c := changes[id]
 		receipts[i] = [6]any{id, fit(c.EventID, 128), string(c.Outcome), fit(c.Via, 32), fit(c.PublishedTo, 1024), storable(c.Note)}
 	}
-	_, err = t.exec(ctx, insertReceiptsSQL, list(receipts))
+	_, err := t.exec(ctx, insertReceiptsSQL, list(receipts))
 	return err
-}
-
-// lockQueued returns the ids that have a queue row, and are still of the events
-// that were settled.
-func (t ownTx) lockQueued(ctx context.Context, ids []int64, settled map[int64]store.SettledChange) ([]int64, error) {
-	rows, err := t.query(ctx, lockQueuedSQL, list(ids))
-	if err != nil {
-		return nil, err
-	}
-	var queued []int64
-	err = each(rows, func() error {
-		var id int64
-		var eventID string
-		err := rows.Scan(&id, &eventID)
-		if eventID == "" || eventID == settled[id].EventID {
-			queued = append(queued, id)
-		}
-		return err
-	})
-	return queued, err
 }
 
 func (t ownTx) fail(ctx context.Context, failed []store.FailedChange) error {
@@ -299,13 +341,13 @@ func (t ownTx) fail(ctx context.Context, failed []store.FailedChange) error {
 	}
 	failed = slices.Clone(failed)
 	slices.SortStableFunc(failed, func(a, b store.FailedChange) int { return cmp.Compare(a.ID, b.ID) })
-	changes := make([][6]any, len(failed))
+	changes := make([][5]any, len(failed))
 	for i, c := range failed {
 		dead := 0
 		if c.Dead {
 			dead = 1
 		}
-		changes[i] = [6]any{c.ID, dead, c.Retries, micros(c.RetryIn), storable(c.Error), fit(c.EventID, 128)}
+		changes[i] = [5]any{c.ID, dead, c.Retries, micros(c.RetryIn), storable(c.Error)}
 	}
 	_, err := t.exec(ctx, failSQL, list(changes))
 	return err

@@ -35,17 +35,20 @@ WHERE (l.owner = $3 AND l.fence = w.fence AND l.expires_at > clock_timestamp()) 
 ORDER BY w.lane`
 
 // What was emptied and filled again meanwhile has other events under the same
-// ids. The range is where the ids are; see loadRangeSQL.
+// ids. They are looked for after the queue rows were changed, or locked: such an
+// event may be committed between any two statements, but a queue row that the
+// first of them has found brings its event into the sight of the next. The range
+// is where the ids are; see loadRangeSQL.
 const strangersSQL = `
 SELECT c.id
 FROM unnest($1::bigint[], $2::text[]) AS c (id, event_id)
 JOIN {event} e ON e.id = c.id
 WHERE e.id BETWEEN $3 AND $4 AND e.event_id <> c.event_id`
 
-// Nearly always all that is to be settled is in the queue, and none of it has a
-// receipt. Then the rows need not be matched: whether it was so is seen from their
-// number, and from no receipt being there, and else the whole is done again with
-// care.
+// Nearly always all that is to be settled is in the queue and still itself, and
+// none of it has a receipt. Then the rows need not be matched: whether it was so is
+// seen from their number, and from no receipt and no stranger being there, and else
+// the whole is done again with care.
 const dequeueSQL = `DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[])`
 
 const insertReceiptsSQL = `
@@ -73,6 +76,9 @@ const forgetEventsSQL = `DELETE FROM {event} e WHERE e.id = ANY ($1::bigint[]) R
 // Where events are always forgotten there are no receipts, and one look at their
 // index is much cheaper than a search for each.
 const anyReceiptSQL = `SELECT EXISTS (SELECT FROM {receipt} r WHERE r.id BETWEEN $1 AND $2)`
+
+// What is not in the queue now must be left alone if it comes before the end.
+const lockQueuedSQL = `SELECT p.id FROM {pending} p WHERE p.id = ANY ($1::bigint[]) ORDER BY p.id FOR UPDATE`
 
 const lockForgottenSQL = `SELECT id FROM {event} WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE`
 
@@ -110,29 +116,39 @@ func (s *Store) Apply(ctx context.Context, guard store.Guard, changes store.Chan
 	return failure("apply", "", err)
 }
 
-// errNotAsUsual says that some of what is to be settled is not in the queue.
+// errNotAsUsual says that some of what is to be settled is not in the queue, or
+// has become another event.
 var errNotAsUsual = errors.New("not all of it is in the queue")
 
 func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Changes, careful bool) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
-		compared := changes
-		if changes.Forget && !careful {
-			compared.Settled = nil // what is deleted is compared with them
-		}
-		strangers, err := s.lockLeases(ctx, tx, guard, compared)
+		own, err := s.lockLeases(ctx, tx, guard, changes, careful)
 		if err != nil {
 			return err
 		}
-		changes := withoutStrangers(changes, strangers)
 		batch := &pgx.Batch{}
 		if careful {
+			changes := only(changes, own)
 			s.queueCareful(batch, changes.Settled, changes.Forget)
+			s.queueFailed(batch, changes.Failed)
 		} else {
 			s.queueSettled(batch, changes.Settled, changes.Forget)
+			s.queueFailed(batch, changes.Failed)
 		}
-		s.queueFailed(batch, changes.Failed)
 		if len(changes.Parked) > 0 {
 			batch.Queue(s.sql(parkSQL), slices.Sorted(slices.Values(changes.Parked)))
+		}
+		if !careful {
+			compared := changes
+			if changes.Forget {
+				compared.Settled = nil // they were compared when they were deleted
+			}
+			s.queueStrangers(batch, compared, func(strangers []int64) error {
+				if len(strangers) > 0 {
+					return errNotAsUsual
+				}
+				return nil
+			})
 		}
 		if batch.Len() == 0 {
 			return nil
@@ -141,8 +157,9 @@ func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Chan
 	})
 }
 
-// lockLeases also returns the ids of the changes that other events have by now.
-func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, changes store.Changes) (strangers []int64, err error) {
+// lockLeases with care also locks the rows of the queue, and returns the ids of
+// those that still belong to the events of the changes.
+func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, changes store.Changes, careful bool) (own map[int64]bool, err error) {
 	lanes := make([]int16, len(guard.Lanes))
 	fences := make([]int64, len(guard.Lanes))
 	for i, lease := range guard.Lanes {
@@ -154,40 +171,76 @@ func (s *Store) lockLeases(ctx context.Context, tx pgx.Tx, guard store.Guard, ch
 		lost, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		return err
 	})
-	if n := len(changes.Settled) + len(changes.Failed); n > 0 {
-		ids, eventIDs := make([]int64, 0, n), make([]string, 0, n)
-		for _, c := range changes.Settled {
-			ids, eventIDs = append(ids, c.ID), append(eventIDs, c.EventID)
-		}
-		for _, c := range changes.Failed {
-			ids, eventIDs = append(ids, c.ID), append(eventIDs, c.EventID)
-		}
-		first, last := slices.Min(ids), slices.Max(ids)
-		settings := readSettingsSQL
-		if last-first < sparse*int64(n) {
-			settings = mergeSettingsSQL
-		}
-		batch.Queue(s.sql(settings))
-		batch.Queue(s.sql(strangersSQL), ids, eventIDs, first, last).Query(func(rows pgx.Rows) (err error) {
-			strangers, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		})
-	}
 	batch.Queue(s.sql(settleSettingsSQL))
+	if careful {
+		own = make(map[int64]bool)
+		s.queueLocks(batch, changes, own)
+		batch.Queue(s.sql(settleSettingsSQL))
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
 	if len(lost) > 0 {
 		return nil, &store.StaleError{Lanes: lost}
 	}
-	return strangers, nil
+	return own, nil
 }
 
-func withoutStrangers(changes store.Changes, strangers []int64) store.Changes {
-	if len(strangers) > 0 {
-		changes.Settled = slices.DeleteFunc(slices.Clone(changes.Settled), func(c store.SettledChange) bool { return slices.Contains(strangers, c.ID) })
-		changes.Failed = slices.DeleteFunc(slices.Clone(changes.Failed), func(c store.FailedChange) bool { return slices.Contains(strangers, c.ID) })
+func (s *Store) queueLocks(batch *pgx.Batch, changes store.Changes, own map[int64]bool) {
+	if changes.Forget {
+		ids, _ := changed(store.Changes{Settled: changes.Settled})
+		batch.Queue(s.sql(lockForgottenSQL), ids)
 	}
+	ids, _ := changed(changes)
+	batch.Queue(s.sql(lockQueuedSQL), ids).Query(func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { own[id] = true; return nil })
+		return err
+	})
+	s.queueStrangers(batch, changes, func(strangers []int64) error {
+		for _, id := range strangers {
+			delete(own, id)
+		}
+		return nil
+	})
+}
+
+func (s *Store) queueStrangers(batch *pgx.Batch, changes store.Changes, then func(strangers []int64) error) {
+	ids, eventIDs := changed(changes)
+	if len(ids) == 0 {
+		return
+	}
+	first, last := slices.Min(ids), slices.Max(ids)
+	settings := readSettingsSQL
+	if last-first < sparse*int64(len(ids)) {
+		settings = mergeSettingsSQL
+	}
+	batch.Queue(s.sql(settings))
+	batch.Queue(s.sql(strangersSQL), ids, eventIDs, first, last).Query(func(rows pgx.Rows) error {
+		strangers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		return then(strangers)
+	})
+}
+
+// changed returns which events are settled, or failed.
+func changed(changes store.Changes) (ids []int64, eventIDs []string) {
+	n := len(changes.Settled) + len(changes.Failed)
+	ids, eventIDs = make([]int64, 0, n), make([]string, 0, n)
+	for i := range changes.Settled {
+		ids, eventIDs = append(ids, changes.Settled[i].ID), append(eventIDs, storable(changes.Settled[i].EventID))
+	}
+	for i := range changes.Failed {
+		ids, eventIDs = append(ids, changes.Failed[i].ID), append(eventIDs, storable(changes.Failed[i].EventID))
+	}
+	return ids, eventIDs
+}
+
+func only(changes store.Changes, own map[int64]bool) store.Changes {
+	changes.Settled = slices.DeleteFunc(slices.Clone(changes.Settled), func(c store.SettledChange) bool { return !own[c.ID] })
+	changes.Failed = slices.DeleteFunc(slices.Clone(changes.Failed), func(c store.FailedChange) bool { return !own[c.ID] })
 	return changes
 }
 
@@ -244,7 +297,8 @@ func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, fo
 }
 
 // compareEvents fails where an id that was deleted belongs to another event by
-// now. An event that was gone before is none of the others.
+// now, and where an event was gone before: another may come into its place before
+// its queue row is deleted.
 func compareEvents(rows pgx.Rows, settled []store.SettledChange) error {
 	eventIDs := make(map[int64]string, len(settled))
 	for i := range settled {
@@ -253,11 +307,11 @@ func compareEvents(rows pgx.Rows, settled []store.SettledChange) error {
 	same := true
 	var id int64
 	var eventID string
-	_, err := pgx.ForEachRow(rows, []any{&id, &eventID}, func() error {
+	tag, err := pgx.ForEachRow(rows, []any{&id, &eventID}, func() error {
 		same = same && eventIDs[id] == eventID
 		return nil
 	})
-	if err == nil && !same {
+	if err == nil && (!same || tag.RowsAffected() != int64(len(settled))) {
 		err = errNotAsUsual
 	}
 	return err

@@ -34,7 +34,7 @@ const deletePositionSQL = `DELETE FROM {position} WHERE source = $1`
 // SavePosition replaces a source's position if the leases hold.
 func (s *Store) SavePosition(ctx context.Context, guard store.Guard, source, position string) error {
 	return failure("save position", source, s.inTx(ctx, func(tx pgx.Tx) error {
-		if _, err := s.lockLeases(ctx, tx, guard, store.Changes{}); err != nil {
+		if _, err := s.lockLeases(ctx, tx, guard, store.Changes{}, false); err != nil {
 			return err
 		}
 		if position == "" {
