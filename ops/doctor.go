@@ -178,6 +178,11 @@ func (d *doctor) heads(meta store.Meta) {
 			Check: CheckHeads, Detail: "there is a table of heads, and without a trigger producers write it only where they are told to",
 			Hint: "set store.head: true, and Config.Head in the producers",
 		})
+	case meta.Head && !d.config.NoTrigger && !meta.HeadTrigger:
+		d.found(Examination{
+			Check: CheckHeads, Detail: "there is a table of heads, and the trigger that keeps it is gone: heads are older than their latest events",
+			Hint: "run: waybill migrate, which installs it and fills in what was missed while the events are there",
+		})
 	case meta.Head:
 		d.found(Examination{Check: CheckHeads, OK: true, Detail: "kept"})
 	}

@@ -37,6 +37,10 @@ func TestDoctorFinds(t *testing.T) {
 		{name: "heads missing", config: DoctorConfig{Head: true}, check: CheckHeads, detail: "no table"},
 		{name: "heads not written", store: memstore.Config{NoTrigger: true, Head: true}, config: DoctorConfig{NoTrigger: true}, check: CheckHeads, detail: "without a trigger"},
 		{
+			name: "heads no longer written", store: memstore.Config{Head: true}, arrange: func(d *desk) { d.LoseHeadTrigger() },
+			check: CheckHeads, detail: "the trigger that keeps it is gone",
+		},
+		{
 			name: "facts alone", store: memstore.Config{NoTrigger: true}, config: DoctorConfig{NoTrigger: true, Limit: 1},
 			arrange: func(d *desk) { d.add(order("e1", 1), order("e2", 2)) },
 			check:   CheckUnqueued, detail: "more than 1 events will never be sent", ids: []string{"e1"},

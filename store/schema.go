@@ -74,7 +74,10 @@ type Meta struct {
 	Trigger bool // whether the queue trigger is installed
 	Outbox  bool // whether the outbox tables exist
 	Inbox   bool // whether the inbox tables exist
-	Head    bool // whether heads are kept
+	Head    bool // whether there is a table of heads
+	// HeadTrigger says that a trigger keeps the heads. Where it is false and Head
+	// is not, they are as old as what else keeps them.
+	HeadTrigger bool
 }
 
 // Schema creates and checks the tables.
@@ -82,7 +85,8 @@ type Schema interface {
 	// Migrate brings the tables to [SchemaVersion]. It may be repeated, by
 	// several processes at once, and changes nothing that is right already. With
 	// NoTrigger it removes a trigger that a former run installed, and without it
-	// installs a missing one. Statements that need a strong lock wait for it a
+	// installs a missing one; heads that were not kept meanwhile are filled from
+	// the facts. Statements that need a strong lock wait for it a
 	// short time only and are tried again.
 	Migrate(ctx context.Context, options MigrateOptions) error
 	// MigrateSQL returns the statements that Migrate would run on an empty

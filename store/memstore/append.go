@@ -68,7 +68,7 @@ func (tx *Tx) insertEvent(ctx context.Context, event waybill.Event, id int64) er
 	tx.writes.events[event.ID] = eventRow{
 		id: id, createdAt: s.now(), event: event,
 		queued: s.meta.Trigger || s.config.NoTrigger,
-		headed: s.meta.Trigger || s.config.NoTrigger && s.config.Head,
+		headed: s.meta.HeadTrigger || s.config.NoTrigger && s.config.Head,
 	}
 	return nil
 }

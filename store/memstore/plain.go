@@ -28,7 +28,7 @@ func (s *Store) InsertPlain(ctx context.Context, tx *Tx, id int64, event waybill
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if row, ok := tx.writes.events[event.ID]; ok {
-		row.queued, row.headed = s.meta.Trigger, s.meta.Trigger
+		row.queued, row.headed = s.meta.Trigger, s.meta.HeadTrigger
 		tx.writes.events[event.ID] = row
 	}
 	return nil

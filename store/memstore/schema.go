@@ -19,12 +19,13 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 			if !s.sending.External {
 				s.meta.Trigger = !options.NoTrigger
 			}
-			if options.Head && !s.meta.Head {
+			if options.Head && !s.meta.Head || s.meta.Head && !s.meta.HeadTrigger && !options.NoTrigger {
 				s.meta.Head = true
 				for _, row := range s.outbox.events {
 					s.outbox.setHead(row)
 				}
 			}
+			s.meta.HeadTrigger = s.meta.Head && !options.NoTrigger
 		}
 		if !options.SkipInbox {
 			s.meta.Inbox = true
@@ -56,6 +57,14 @@ func (s *Store) SetSchemaVersion(version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.meta.Version = version
+}
+
+// LoseHeadTrigger pretends that somebody dropped the trigger that keeps the
+// heads.
+func (s *Store) LoseHeadTrigger() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meta.HeadTrigger = false
 }
 
 // Ping reports what [Store.SetError] says of "ping".

@@ -72,7 +72,7 @@ func New(config *Config) *Store {
 	s.inbox.init()
 	if !s.config.Empty {
 		s.made = true
-		s.meta = store.Meta{Version: store.SchemaVersion, Trigger: !s.config.NoTrigger, Outbox: true, Inbox: true, Head: s.config.Head}
+		s.meta = store.Meta{Version: store.SchemaVersion, Trigger: !s.config.NoTrigger, Outbox: true, Inbox: true, Head: s.config.Head, HeadTrigger: s.config.Head && !s.config.NoTrigger}
 	}
 	return s
 }

@@ -78,6 +78,10 @@ func subject(st *mysql.Store, options storetest.Options) *storetest.Subject[*sql
 			_, err := st.DB().ExecContext(ctx, "UPDATE "+table(names.Schema, names.Meta)+" SET `value` = ? WHERE `key` = 'schema_version'", fmt.Sprint(version))
 			return err
 		},
+		DropHeadTrigger: func(ctx context.Context) error {
+			_, err := st.DB().ExecContext(ctx, "DROP TRIGGER "+table(names.Schema, names.Event+"_head"))
+			return err
+		},
 		Explain: func(ctx context.Context, statement storetest.HotStatement) (plan storetest.Plan, err error) {
 			once.Do(func() { err = analyze(ctx, st) })
 			if err != nil {

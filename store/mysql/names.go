@@ -58,8 +58,8 @@ var (
 // names expands the placeholders of statements, once, at construction.
 type names struct {
 	store.Names
-	keyTrigger, queueTrigger string
-	replacer                 *strings.Replacer
+	keyTrigger, queueTrigger, headTrigger string
+	replacer                              *strings.Replacer
 }
 
 func newNames(n store.Names, d dialect) (*names, error) {
@@ -67,14 +67,14 @@ func newNames(n store.Names, d dialect) (*names, error) {
 	if err := checkName(n.Schema); err != nil {
 		return nil, err
 	}
-	made := &names{Names: n, keyTrigger: n.Event + "_key", queueTrigger: n.Event + "_queue"}
+	made := &names{Names: n, keyTrigger: n.Event + "_key", queueTrigger: n.Event + "_queue", headTrigger: n.Event + "_head"}
 	newRow := strings.NewReplacer("n.", "NEW.")
 	pairs := []string{
 		"{lane}", laneOf, "{key_hash}", keyHashOf, "{topic_hash}", topicHashOf, "{reset}", resetOnConflict,
 		"{new_lane}", newRow.Replace(laneOf), "{new_key_hash}", newRow.Replace(keyHashOf), "{new_topic_hash}", newRow.Replace(topicHashOf),
 		"{collation}", d.collation, "{schema}", quote(n.Schema),
 		"{options}", "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE " + d.collation,
-		"{head_trigger}", qualify(n.Schema, n.Event+"_head"),
+		"{head_trigger}", qualify(n.Schema, made.headTrigger),
 		"{key_trigger}", qualify(n.Schema, made.keyTrigger), "{queue_trigger}", qualify(n.Schema, made.queueTrigger),
 	}
 	for _, alias := range []string{"e", "l", "p", "r"} {

@@ -139,12 +139,16 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, options store.Migra
 	if version, _ := strconv.Atoi(done[metaVersion]); version > store.SchemaVersion {
 		return store.CheckVersion(version)
 	}
+	_, kept, err := s.readTriggers(ctx, conn, done)
+	if err != nil {
+		return err
+	}
 	for _, step := range s.plan(options, done) {
 		if err := run(step); err != nil {
 			return err
 		}
 	}
-	if options.Head && done[metaHead] == "" {
+	if options.Head && done[metaHead] == "" || done[metaHead] != "" && !kept && !options.NoTrigger {
 		return s.fillHeads(ctx)
 	}
 	return nil
@@ -283,9 +287,28 @@ func (s *Store) readMetaRows(ctx context.Context, q querier) (map[string]string,
 	return values, err
 }
 
-const readTriggerSQL = `
-SELECT COUNT(*) FROM information_schema.triggers
-WHERE trigger_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND trigger_name = ?`
+const readTriggersSQL = `
+SELECT COUNT(*), COALESCE(SUM(trigger_name = ?), 0), COALESCE(SUM(trigger_name = ?), 0)
+FROM information_schema.triggers
+WHERE event_object_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND event_object_table = ?`
+
+// readTriggers reports which triggers the table of events has. An account
+// without the TRIGGER right sees none of them; the meta table then tells what the
+// migration did.
+func (s *Store) readTriggers(ctx context.Context, q querier, done map[string]string) (queue, head bool, err error) {
+	var all, queues, heads int
+	rows, err := q.QueryContext(ctx, readTriggersSQL, s.names.queueTrigger, s.names.headTrigger, s.names.Schema, s.names.Event)
+	if err != nil {
+		return false, false, err
+	}
+	if err := each(rows, func() error { return rows.Scan(&all, &queues, &heads) }); err != nil {
+		return false, false, err
+	}
+	if all == 0 {
+		return done[metaTrigger] != "", done[metaTrigger] != "" && done[metaHead] != "", nil
+	}
+	return queues > 0, heads > 0, nil
+}
 
 // ReadMeta returns what the tables say of themselves.
 func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
@@ -310,14 +333,8 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 	if err := store.CheckLanes(values[metaLanes], laneFunction); err != nil {
 		return meta, failure("read meta", "", err)
 	}
-	// An account without the TRIGGER right does not see triggers; the meta table
-	// then tells what the migration did.
-	var triggers int
-	if _, err := s.pool().one(ctx, readTriggerSQL, []any{s.names.Schema, s.names.queueTrigger}, &triggers); err != nil {
-		return meta, failure("read meta", "", err)
-	}
-	meta.Trigger = triggers > 0 || values[metaTrigger] != ""
-	return meta, nil
+	meta.Trigger, meta.HeadTrigger, err = s.readTriggers(ctx, s.db, values)
+	return meta, failure("read meta", "", err)
 }
 
 const pingSQL = `SELECT @@global.read_only, @@session.transaction_read_only`

@@ -7,7 +7,7 @@ type statement struct{ role, name, template string }
 // statements are all of them, in the order of the files.
 var statements = []statement{
 	{"schema", "read meta", readMetaSQL},
-	{"schema", "read trigger", readTriggerSQL},
+	{"schema", "read triggers", readTriggersSQL},
 	{"schema", "ping", pingSQL},
 	{"schema", "ping maria", pingMariaSQL},
 	{"append", "insert events", insertEventsSQL},

@@ -48,6 +48,10 @@ func subject(st *postgres.Store, options storetest.Options) *storetest.Subject[p
 			_, err := st.Pool().Exec(ctx, "UPDATE "+table(names.Schema, names.Meta)+" SET value = $1::integer::text WHERE key = 'schema_version'", version)
 			return err
 		},
+		DropHeadTrigger: func(ctx context.Context) error {
+			_, err := st.Pool().Exec(ctx, "DROP TRIGGER waybill_head ON "+table(names.Schema, names.Event))
+			return err
+		},
 		Explain: func(ctx context.Context, statement storetest.HotStatement) (plan storetest.Plan, err error) {
 			once.Do(func() { err = analyze(ctx, st) })
 			if err != nil {

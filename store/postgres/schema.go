@@ -84,8 +84,9 @@ func (s *Store) Migrate(ctx context.Context, options store.MigrateOptions) error
 	}
 }
 
-// migrate reports whether it has made the table of heads.
-func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (headsMade bool, err error) {
+// migrate reports whether heads are to be filled: it has made their table, or
+// the trigger that was to keep them.
+func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (fill bool, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := s.lockMigration(ctx, tx); err != nil {
 			return err
@@ -97,15 +98,21 @@ func (s *Store) migrate(ctx context.Context, options store.MigrateOptions) (head
 		if version, _ := strconv.Atoi(done[metaVersion]); version > store.SchemaVersion {
 			return store.CheckVersion(version)
 		}
+		kept := false
+		if done[metaHead] != "" {
+			if err := tx.QueryRow(ctx, s.sql(readHeadTriggerSQL)).Scan(&kept); err != nil {
+				return err
+			}
+		}
 		for _, step := range s.plan(options, done) {
 			if _, err := tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return err
 			}
 		}
-		headsMade = options.Head && done[metaHead] == ""
+		fill = options.Head && done[metaHead] == "" || done[metaHead] != "" && !kept && !options.NoTrigger
 		return nil
 	})
-	return headsMade && err == nil, err
+	return fill && err == nil, err
 }
 
 // MigrateSQL returns the statements that Migrate runs on an empty database.
@@ -235,6 +242,10 @@ const readTriggerSQL = `
 SELECT EXISTS (SELECT FROM pg_trigger
                WHERE tgrelid = to_regclass({event_literal}) AND tgname = 'waybill_queue' AND tgenabled IN ('O', 'A'))`
 
+const readHeadTriggerSQL = `
+SELECT EXISTS (SELECT FROM pg_trigger
+               WHERE tgrelid = to_regclass({event_literal}) AND tgname = 'waybill_head' AND tgenabled IN ('O', 'A'))`
+
 const readSequenceSQL = `
 SELECT COALESCE((SELECT seqcache FROM pg_sequence
                  WHERE seqrelid = pg_get_serial_sequence({event_literal}, 'id')::regclass), 1)`
@@ -264,6 +275,9 @@ func (s *Store) ReadMeta(ctx context.Context) (store.Meta, error) {
 		return meta, failure("read meta", "", err)
 	}
 	if err := s.pool.QueryRow(ctx, s.sql(readTriggerSQL)).Scan(&meta.Trigger); err != nil {
+		return meta, failure("read meta", "", err)
+	}
+	if err := s.pool.QueryRow(ctx, s.sql(readHeadTriggerSQL)).Scan(&meta.HeadTrigger); err != nil {
 		return meta, failure("read meta", "", err)
 	}
 	var cache int64

@@ -73,6 +73,10 @@ func openSubject(t testing.TB, options storetest.Options) *storetest.Subject[*sq
 			_, err := st.DB().ExecContext(ctx, "UPDATE "+quote(names.Meta)+" SET value = ? WHERE key = 'schema_version'", fmt.Sprint(version))
 			return err
 		},
+		DropHeadTrigger: func(ctx context.Context) error {
+			_, err := st.DB().ExecContext(ctx, "DROP TRIGGER "+quote(names.Event+"_head"))
+			return err
+		},
 		Explain: func(ctx context.Context, statement storetest.HotStatement) (storetest.Plan, error) {
 			return explain(ctx, st, statement)
 		},

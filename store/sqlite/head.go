@@ -34,6 +34,8 @@ func (s *Store) migrateHead(ctx context.Context, w writing, options store.Migrat
 		if _, err := w.tx.ExecContext(ctx, s.migration("001_create_head")); err != nil {
 			return fmt.Errorf("001_create_head: %w", err)
 		}
+	}
+	if !found.Head || found.headTrigger == "" && !options.NoTrigger { // they were not kept meanwhile
 		if _, err := w.exec(ctx, fillHeadsSQL); err != nil {
 			return fmt.Errorf("fill heads: %w", err)
 		}

@@ -166,7 +166,7 @@ func readMeta(ctx context.Context, q querier, names store.Names) (foundSchema, e
 		case kind == "trigger" && name == trigger:
 			found.Trigger, found.triggerText = true, text
 		case kind == "trigger" && name == names.Event+"_head":
-			found.headTrigger = text
+			found.HeadTrigger, found.headTrigger = true, text
 		case kind == "table" && name == names.Head:
 			found.Head = true
 		case kind == "table" && name == names.Meta:

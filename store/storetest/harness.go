@@ -47,6 +47,9 @@ type Subject[TX any] struct {
 	Exec func(ctx context.Context, tx TX, statement Statement) error
 	// SetSchemaVersion writes another version into the meta table.
 	SetSchemaVersion func(ctx context.Context, version int) error
+	// DropHeadTrigger drops the trigger that keeps the heads, as somebody's
+	// deployment might.
+	DropHeadTrigger func(ctx context.Context) error
 	// Explain returns the plan of a hot statement. nil means that the database
 	// has no planner, which [Exceptions.Plans] explains.
 	Explain func(ctx context.Context, statement HotStatement) (Plan, error)

@@ -39,5 +39,9 @@ func openMemory(t testing.TB, options Options) *Subject[*memstore.Tx] {
 			st.SetSchemaVersion(version)
 			return nil
 		},
+		DropHeadTrigger: func(context.Context) error {
+			st.LoseHeadTrigger()
+			return nil
+		},
 	}
 }
