@@ -10,7 +10,6 @@ var statements = []statement{
 	{"schema", "meta exists", metaExistsSQL},
 	{"schema", "read trigger", readTriggerSQL},
 	{"schema", "read trigger of heads", readHeadTriggerSQL},
-	{"schema", "read trigger of heads", readHeadTriggerSQL},
 	{"schema", "read sequence", readSequenceSQL},
 	{"schema", "ping", pingSQL},
 	{"append", "append", appendSQL},
