@@ -48,8 +48,9 @@ type Config struct {
 	Concurrency int
 	// PublishTimeout bounds one Publish call. Default 10 s.
 	PublishTimeout time.Duration
-	// PollBusy and PollIdle are the shortest and the longest pause between two
-	// reads that found the queue's end. Defaults 2 ms and 50 ms.
+	// PollBusy and PollIdle are the shortest and the longest time from one read that
+	// found the queue's end to the next. While events come all the time, those of
+	// PollBusy are sent together. Defaults 8 ms and 50 ms.
 	PollBusy, PollIdle time.Duration
 	// SweepEvery is the pace of full sweeps. Default 1 minute.
 	SweepEvery time.Duration
@@ -103,7 +104,7 @@ func (c *Config) withDefaults() (Config, error) {
 		{&out.LeaseTTL, "LeaseTTL", 10 * time.Second},
 		{&out.Grace, "Grace", 20 * time.Second},
 		{&out.PublishTimeout, "PublishTimeout", 10 * time.Second},
-		{&out.PollBusy, "PollBusy", 2 * time.Millisecond},
+		{&out.PollBusy, "PollBusy", 8 * time.Millisecond},
 		{&out.PollIdle, "PollIdle", 50 * time.Millisecond},
 		{&out.SweepEvery, "SweepEvery", time.Minute},
 		{&out.Heartbeat, "Heartbeat", 5 * time.Second},

@@ -201,11 +201,11 @@ type readRequest struct {
 
 func (s *scheduler) goRead(ctx context.Context, result readResult, request readRequest) {
 	s.reads.busy = true
-	go func() {
+	s.jobs.do(func() {
 		s.read(ctx, &result, request)
 		result.took = now().Sub(result.began)
 		s.readDone <- result
-	}()
+	})
 }
 
 // read asks the store; it runs beside the scheduler and touches none of it.

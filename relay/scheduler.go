@@ -12,8 +12,8 @@ import (
 )
 
 // The scheduler holds what the relay knows. One goroutine runs it and owns all
-// its fields; reads, sends, writes and renewals run beside it, one goroutine
-// each, and hand back what becomes of them through the channels.
+// its fields; reads, sends, writes and renewals run beside it, in goroutines of
+// their own, and hand back what becomes of them through the channels.
 type scheduler struct {
 	relay  *Relay
 	store  Store
@@ -39,6 +39,7 @@ type scheduler struct {
 
 	changes  changeSet // to be written
 	applying int       // rows of the transaction under way; 0 none
+	settleAt time.Time // few changes wait until then
 	proving  bool      // the transaction under way is empty
 	provenAt time.Time // the database took a write
 
@@ -56,6 +57,7 @@ type scheduler struct {
 	lease    leaseState
 	stopping bool
 
+	jobs      jobs
 	readDone  chan readResult
 	sendDone  chan sendResult
 	applyDone chan applyResult
@@ -68,6 +70,7 @@ func newScheduler(r *Relay) *scheduler {
 		relay: r, store: r.store, config: &r.config, log: r.config.Logger,
 		lanes: make(map[int]*lane), keys: make(map[int64]*key), known: make(map[int64]*row),
 		topicPauses: make(map[int64]*topicPause),
+		jobs:        newJobs(r.config.Concurrency + 2),
 		readDone:    make(chan readResult, 1),
 		sendDone:    make(chan sendResult, r.config.Concurrency),
 		applyDone:   make(chan applyResult, 1),
@@ -86,6 +89,7 @@ func (s *scheduler) run(ctx context.Context) error {
 	// What was begun is finished when ctx ends; hard ends it.
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer s.jobs.end()
 	if err := s.firstLease(ctx); err != nil {
 		return err
 	}
@@ -208,6 +212,9 @@ func (s *scheduler) untilNext() time.Duration {
 		ahead(p.until)
 	}
 	ahead(s.database.retryAt)
+	if !s.changes.empty() {
+		ahead(s.settleAt)
+	}
 	if !s.reads.busy && !s.stopping {
 		sooner(s.reads.next(s))
 	}

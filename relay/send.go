@@ -101,13 +101,13 @@ func (s *scheduler) sendable(k *key, at time.Time) bool {
 func (s *scheduler) send(ctx context.Context, rows []*row, deadline time.Time) {
 	s.sends++
 	result := sendResult{rows: rows, began: now(), okThen: s.sentOK}
-	go func() {
+	s.jobs.do(func() {
 		fault.Point("relay.before_publish")
 		result.errs = s.publish(ctx, rows, deadline)
 		fault.Point("relay.published")
 		result.took = now().Sub(result.began)
 		s.sendDone <- result
-	}()
+	})
 }
 
 // publish makes one Publish call; it runs beside the scheduler.

@@ -16,6 +16,7 @@ type changeSet struct {
 	settled []*row
 	failed  []failedRow
 	parked  []*row
+	awaited bool // a key is read on when it is written
 }
 
 type failedRow struct {
@@ -23,7 +24,11 @@ type failedRow struct {
 	change store.FailedChange
 }
 
-func (c *changeSet) settle(r *row) { c.settled = append(c.settled, r) }
+func (c *changeSet) settle(r *row) {
+	c.settled = append(c.settled, r)
+	c.awaited = c.awaited || r.key.state != open
+}
+
 func (c *changeSet) fail(r *row, change store.FailedChange) {
 	c.failed = append(c.failed, failedRow{r, change})
 }
@@ -50,6 +55,7 @@ func (c *changeSet) take(limit int) changeSet {
 	out.failed, c.failed = cut(c.failed, limit)
 	out.settled, c.settled = cut(c.settled, limit-len(out.failed))
 	out.parked, c.parked = cut(c.parked, limit-len(out.failed)-len(out.settled))
+	c.awaited = c.awaited && !c.empty()
 	return out
 }
 
@@ -83,7 +89,14 @@ func without[T any](all []T, drop func(T) bool) []T {
 	return kept
 }
 
-const applyRows = 2000 // in one transaction
+const (
+	applyRows  = 2000 // in one transaction
+	gatherRows = 500  // are written at once; fewer of them wait for settleEvery
+	// settleEvery paces transactions that settle few rows: each costs the database
+	// about as much as its first hundred rows. What is lost by it in a crash is sent
+	// once more.
+	settleEvery = 20 * time.Millisecond
+)
 
 type applyResult struct {
 	set  changeSet
@@ -101,9 +114,11 @@ func (s *scheduler) write(r *row) {
 // startApply writes what is to be written, one transaction at a time. It is
 // tried again for as long as the leases live, and never by sending again.
 func (s *scheduler) startApply(ctx context.Context) {
-	if s.applying > 0 || s.proving || s.changes.empty() || s.database.down && now().Before(s.database.retryAt) {
+	at := now()
+	if s.applying > 0 || s.proving || s.changes.empty() || !s.settles(at) || s.database.down && at.Before(s.database.retryAt) {
 		return
 	}
+	s.settleAt = at.Add(settleEvery)
 	set := s.changes.take(applyRows)
 	s.applying = set.rows()
 	changes := store.Changes{Forget: s.config.Forget}
@@ -137,6 +152,13 @@ func (s *scheduler) startApply(ctx context.Context) {
 	s.apply(ctx, guard, changes, set)
 }
 
+// settles reports whether what is to be written is written now, or with what comes
+// soon after it.
+func (s *scheduler) settles(at time.Time) bool {
+	c := &s.changes
+	return !at.Before(s.settleAt) || len(c.settled) >= gatherRows || len(c.failed)+len(c.parked) > 0 || c.awaited || s.stopping || s.room() <= 0
+}
+
 // prove writes nothing, in a transaction that could: before the first send
 // after a quiet time it shows that the answer can be settled.
 func (s *scheduler) prove(ctx context.Context) {
@@ -149,7 +171,7 @@ func (s *scheduler) prove(ctx context.Context) {
 
 func (s *scheduler) apply(ctx context.Context, guard store.Guard, changes store.Changes, set changeSet) {
 	began := now()
-	go func() {
+	s.jobs.do(func() {
 		if len(changes.Failed) > 0 && changes.Failed[0].Dead {
 			fault.Point("relay.dead")
 		}
@@ -160,7 +182,7 @@ func (s *scheduler) apply(ctx context.Context, guard store.Guard, changes store.
 			fault.Point("relay.settled")
 		}
 		s.applyDone <- applyResult{set: set, took: now().Sub(began), err: err}
-	}()
+	})
 }
 
 func (s *scheduler) onApplied(result applyResult) {

@@ -212,15 +212,20 @@ func (s *scheduler) paceWalk(result *readResult, fresh, more int) {
 		// Rows that are known, or read by key, or without an event: no haste, but
 		// what lies behind them must be reached.
 		r.slice = min(2*r.slice, maxSlice)
-		r.hotAt = now().Add(s.config.PollBusy)
+		r.hotAt = s.soon(result)
 	case r.pause == 0:
 		r.slice = 0
 		r.pause = s.config.PollBusy
-		r.hotAt = now().Add(r.pause)
+		r.hotAt = s.soon(result)
 	default:
 		r.pause = min(r.pause*2, s.config.PollIdle)
 		r.hotAt = now().Add(r.pause)
 	}
+}
+
+// soon is PollBusy after a walk began, and leaves a slow one some rest.
+func (s *scheduler) soon(result *readResult) time.Time {
+	return now().Add(max(s.config.PollBusy-result.took, s.config.PollBusy/4))
 }
 
 // takePassed decides what to do with rows that short passes found. Such a pass

@@ -24,3 +24,5 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+func pause(d time.Duration) { time.Sleep(d) }

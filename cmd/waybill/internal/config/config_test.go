@@ -68,7 +68,7 @@ func TestTemplateNamesEverySetting(t *testing.T) {
 	got, want := c.Relay.Config(), &relay.Config{
 		Mode:     "poll",
 		LeaseTTL: 10 * time.Second, Grace: 20 * time.Second, FetchBatch: 1000, PublishBatch: 500, Concurrency: 4,
-		PublishTimeout: 10 * time.Second, PollBusy: 2 * time.Millisecond, PollIdle: 50 * time.Millisecond, SweepEvery: time.Minute,
+		PublishTimeout: 10 * time.Second, PollBusy: 8 * time.Millisecond, PollIdle: 50 * time.Millisecond, SweepEvery: time.Minute,
 		MaxAttempts: 12, BackoffMin: 200 * time.Millisecond, BackoffMax: 5 * time.Minute, MaxRows: 10000, MaxBytes: 64 << 20,
 		Default: relay.TopicConfig{Format: "envelope", OnDead: "hold"},
 		Topics:  map[string]relay.TopicConfig{"orders": {Format: "envelope", OnDead: "hold"}},
