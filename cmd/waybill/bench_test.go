@@ -157,6 +157,7 @@ func TestBenchReconcile(t *testing.T) {
 			}
 		}
 		wantRatio(t, report, "ratio", "keys_per_s", slowest)
+		wantRatio(t, report, "at_once_ratio", "keys_per_s", "at_once_keys_per_s")
 		figure(t, report, "rss_mb")
 		figure(t, report, "cpu_us")
 		if report["keys"] != 3000.0 || report["versions_per_key"] != 2.0 || report["log"] != log {

@@ -175,59 +175,8 @@ const (
 	sideWrite = "rows"
 	sideLog   = "log"
 	sideRead  = "read"
+	sideAll   = "all" // the three at once
 )
-
-var scans = map[string]string{
-	sideWrite: `SELECT id, version, status, amount FROM loan WHERE id IS NOT NULL ORDER BY id`,
-	sideRead:  `SELECT id, version, status, amount FROM loan_view WHERE id IS NOT NULL ORDER BY id`,
-	LogOwn:    `SELECT loan_id, version, state, status, amount FROM loan_event ORDER BY loan_id`,
-	LogOutbox: `SELECT aggregate_id, aggregate_version, status, payload FROM outbox_status WHERE aggregate_type = 'loan' AND tenant_id = '' ORDER BY aggregate_id`,
-}
-
-// scan reads one side in order, as fast as database/sql hands rows over.
-func (t *task) scan(ctx context.Context, d *database) (*outcome, error) {
-	name := t.Compare.Side
-	switch {
-	case name == sideLog:
-		name = t.Compare.Log
-	case name == sideRead && t.Compare.ReadDSN != t.DSN:
-		read, err := openDatabase(ctx, t.Compare.ReadStore, t.Compare.ReadDSN)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = read.close() }()
-		d = read
-	}
-	began := now()
-	rows, err := d.db.QueryContext(ctx, scans[name])
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, targets := make([]any, len(names)), make([]any, len(names))
-	for i := range values {
-		targets[i] = &values[i]
-	}
-	keys, last := 0, ""
-	for rows.Next() {
-		if err := rows.Scan(targets...); err != nil {
-			return nil, err
-		}
-		key, _ := values[0].(string)
-		if raw, ok := values[0].([]byte); ok {
-			key = string(raw)
-		}
-		if key != last {
-			keys++
-			last = key
-		}
-	}
-	return &outcome{Events: keys, Seconds: since(began)}, rows.Err()
-}
 
 // compare compares all three.
 func (t *task) compare(ctx context.Context, d *database) (_ *outcome, err error) {
