@@ -115,6 +115,10 @@ var pairs = [][2]reconcile.Dialect{
 }
 
 func eachPair(t *testing.T, f func(t *testing.T, write, read reconcile.Database)) {
+	eachOf(t, pairs, f)
+}
+
+func eachOf(t *testing.T, pairs [][2]reconcile.Dialect, f func(t *testing.T, write, read reconcile.Database)) {
 	for _, pair := range pairs {
 		t.Run(fmt.Sprintf("%s and %s", pair[0], pair[1]), func(t *testing.T) {
 			f(t, open(t, pair[0]), open(t, pair[1]))
