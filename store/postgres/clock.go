@@ -21,3 +21,6 @@ func pause(ctx context.Context, base time.Duration, attempt int) error {
 
 // cancelTimeout bounds the request to cancel an aborted statement.
 const cancelTimeout = 2 * time.Second
+
+// rest lets a server send on for a moment.
+func rest() { time.Sleep(time.Millisecond) }

@@ -2,13 +2,14 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/store/postgres"
@@ -17,10 +18,12 @@ import (
 // readTexts returns each row as texts, NULL as "NULL".
 func readTexts(ctx context.Context, t *testing.T, query string, args ...any) (types []string, rows [][]string, read bool, err error) {
 	t.Helper()
-	db, err := sql.Open("pgx", testenv.Postgres15(t))
+	config, err := pgx.ParseConfig(testenv.Postgres15(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+	postgres.ReadInBulk(&config.Config)
+	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { _ = db.Close() })
 	conn, err := db.Conn(t.Context())
 	if err != nil {
@@ -99,7 +102,18 @@ func TestReadTextsReturnsErrors(t *testing.T) {
 	if _, _, _, err := readTexts(ctx, t, "SELECT 1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended context: %v", err)
 	}
-	if _, _, read, err := readTexts(t.Context(), t, fmt.Sprintf("SELECT g FROM generate_series(1, %d) g", 10_000)); !read || err != nil {
-		t.Errorf("many rows: %v, %v", read, err)
+}
+
+// What is read in large pieces has every row, in its place.
+func TestReadTextsOfALargeResult(t *testing.T) {
+	const many = 50_000
+	_, rows, read, err := readTexts(t.Context(), t, fmt.Sprintf("SELECT g, repeat('x', (g %% 50)::integer) FROM generate_series(1, %d) g", many))
+	if !read || err != nil || len(rows) != many {
+		t.Fatalf("%d rows, %v, %v", len(rows), read, err)
+	}
+	for i, row := range rows {
+		if want := []string{fmt.Sprint(i + 1), strings.Repeat("x", (i+1)%50)}; !slices.Equal(row, want) {
+			t.Fatalf("row %d: %q, want %q", i, row, want)
+		}
 	}
 }

@@ -104,9 +104,9 @@ func (t *task) run(ctx context.Context) (*outcome, error) {
 	case armConsume, armBare:
 		result, err = t.consumer(ctx, d, h)
 	case armReconcile:
-		result, err = t.compare(ctx, d)
+		result, err = t.compare(ctx)
 	case armScan:
-		result, err = t.scan(ctx, d)
+		result, err = t.scan(ctx)
 	default:
 		return nil, fmt.Errorf("there is no arm %q", t.Arm)
 	}

@@ -178,16 +178,33 @@ const (
 	sideAll   = "all" // the three at once
 )
 
-// compare compares all three.
-func (t *task) compare(ctx context.Context, d *database) (_ *outcome, err error) {
+// arms opens the databases of the three, as "waybill reconcile" does.
+func (t *task) arms() (shop, search reconcile.Database, close func(), err error) {
 	c := t.Compare
-	read := d
-	if c.ReadDSN != t.DSN {
-		if read, err = openDatabase(ctx, c.ReadStore, c.ReadDSN); err != nil {
-			return nil, err
-		}
-		defer func() { _ = read.close() }()
+	db, err := checks.Connect(t.Store, t.DSN, false)
+	if err != nil {
+		return shop, search, nil, err
 	}
+	shop = checks.Of(db, t.Store)
+	if c.ReadDSN == t.DSN {
+		return shop, shop, func() { _ = db.Close() }, nil
+	}
+	readDB, err := checks.Connect(c.ReadStore, c.ReadDSN, false)
+	if err != nil {
+		_ = db.Close()
+		return shop, search, nil, err
+	}
+	return shop, checks.Of(readDB, c.ReadStore), func() { _ = db.Close(); _ = readDB.Close() }, nil
+}
+
+// compare compares all three.
+func (t *task) compare(ctx context.Context) (*outcome, error) {
+	c := t.Compare
+	shop, search, close, err := t.arms()
+	if err != nil {
+		return nil, err
+	}
+	defer close()
 	log := &reconcile.Log{Table: reconcile.Table{Database: "shop", Table: "loan_event", Key: []string{"loan_id"}, Version: "version", EventID: "event_id"}, State: "state", CreatedAt: "created_at"}
 	if c.Log == LogOutbox {
 		log = &reconcile.Log{Table: reconcile.Table{Database: "shop"}, Outbox: &reconcile.Outbox{AggregateType: "loan"}}
@@ -198,8 +215,8 @@ func (t *task) compare(ctx context.Context, d *database) (_ *outcome, err error)
 		Read:    &reconcile.Table{Database: "search", Table: "loan_view", Version: "version", EventID: "last_event_id"},
 		Confirm: []time.Duration{},
 	}, reconcile.Databases{
-		"shop":   checks.Of(d.db, d.kind),
-		"search": checks.Of(read.db, read.kind),
+		"shop":   shop,
+		"search": search,
 	}, nil)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/waybillhq/waybill/cmd/waybill/internal/checks"
 	"github.com/waybillhq/waybill/reconcile"
 )
 
@@ -21,39 +20,37 @@ var scans = map[string]string{
 // scan reads one side in order, as fast as database/sql hands rows over, or all
 // three at once, as fast as the comparison's own reader does: that is as fast as
 // anything can be that reads all three here and then has nothing to do.
-func (t *task) scan(ctx context.Context, d *database) (_ *outcome, err error) {
-	read := d
-	if t.Compare.ReadDSN != t.DSN {
-		if read, err = openDatabase(ctx, t.Compare.ReadStore, t.Compare.ReadDSN); err != nil {
-			return nil, err
+func (t *task) scan(ctx context.Context) (*outcome, error) {
+	shop, search, close, err := t.arms()
+	if err != nil {
+		return nil, err
+	}
+	defer close()
+	sides := map[string]reconcile.Database{sideWrite: shop, sideLog: shop, sideRead: search}
+	textOf := func(side string) string {
+		if side == sideLog {
+			side = t.Compare.Log
 		}
-		defer func() { _ = read.close() }()
+		return scans[side]
 	}
 	began := now()
-	if t.Compare.Side != sideAll {
-		on, text := t.sideOf(t.Compare.Side, d, read)
-		keys, err := scanRows(ctx, on.db, text)
+	if side := t.Compare.Side; side != sideAll {
+		keys, err := scanRows(ctx, sides[side].DB, textOf(side))
 		return &outcome{Events: keys, Seconds: since(began)}, err
 	}
-	sides := []string{sideWrite, sideLog, sideRead}
-	keys, failed := make([]int, len(sides)), make([]error, len(sides))
 	var working sync.WaitGroup
-	for i, side := range sides {
-		on, text := t.sideOf(side, d, read)
-		working.Go(func() { keys[i], failed[i] = scanTexts(ctx, on, text) })
+	var mu sync.Mutex
+	least, failed := t.Compare.Keys, []error(nil)
+	for side, on := range sides {
+		working.Go(func() {
+			keys, err := scanTexts(ctx, on, textOf(side))
+			mu.Lock()
+			defer mu.Unlock()
+			least, failed = min(least, keys), append(failed, err)
+		})
 	}
 	working.Wait()
-	return &outcome{Events: min(keys[0], keys[1], keys[2]), Seconds: since(began)}, errors.Join(failed...)
-}
-
-func (t *task) sideOf(side string, d, read *database) (on *database, text string) {
-	switch side {
-	case sideLog:
-		return d, scans[t.Compare.Log]
-	case sideRead:
-		return read, scans[side]
-	}
-	return d, scans[side]
+	return &outcome{Events: least, Seconds: since(began)}, errors.Join(failed...)
 }
 
 // scanRows counts the keys that a query returns in order.
@@ -90,12 +87,11 @@ func scanRows(ctx context.Context, db *sql.DB, text string) (keys int, err error
 
 // scanTexts does the same with the comparison's reader, where the database has
 // one.
-func scanTexts(ctx context.Context, d *database, text string) (keys int, err error) {
-	var read reconcile.TextReader = checks.Of(d.db, d.kind).Texts
-	if read == nil {
-		return scanRows(ctx, d.db, text)
+func scanTexts(ctx context.Context, d reconcile.Database, text string) (keys int, err error) {
+	if d.Texts == nil {
+		return scanRows(ctx, d.DB, text)
 	}
-	conn, err := d.db.Conn(ctx)
+	conn, err := d.DB.Conn(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +99,7 @@ func scanTexts(ctx context.Context, d *database, text string) (keys int, err err
 	done := false
 	var last []byte
 	err = conn.Raw(func(driverConn any) (err error) {
-		done, err = read(ctx, driverConn, text, nil, func([]string) error { return nil }, func(values [][]byte) error {
+		done, err = d.Texts(ctx, driverConn, text, nil, func([]string) error { return nil }, func(values [][]byte) error {
 			if !bytes.Equal(values[0], last) {
 				keys++
 				last = append(last[:0], values[0]...)
@@ -113,7 +109,7 @@ func scanTexts(ctx context.Context, d *database, text string) (keys int, err err
 		return err
 	})
 	if err == nil && !done {
-		return scanRows(ctx, d.db, text)
+		return scanRows(ctx, d.DB, text)
 	}
 	return keys, err
 }

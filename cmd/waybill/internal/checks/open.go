@@ -11,8 +11,9 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
-	_ "modernc.org/sqlite"             // registers the driver
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // registers the driver
 
 	"github.com/waybillhq/waybill"
 	"github.com/waybillhq/waybill/reconcile"
@@ -39,6 +40,15 @@ func Of(db *sql.DB, kind string) reconcile.Database {
 		d.Texts = postgres.ReadTexts
 	}
 	return d
+}
+
+// Connect opens a database of a kind as Open does.
+func Connect(kind, dsn string, writing bool) (*sql.DB, error) {
+	db, _, err := (&Database{Kind: kind, DSN: dsn}).open(writing)
+	if err == nil {
+		db.SetMaxIdleConns(reconcile.Connections)
+	}
+	return db, err
 }
 
 // Open opens the databases that a check names. Unless writing is asked for, a
@@ -91,8 +101,12 @@ func (d *Database) open(writing bool) (*sql.DB, []string, error) {
 		db, err := openSQLite(d.DSN, writing)
 		return db, nil, err
 	case reconcile.Postgres:
-		db, err := sql.Open("pgx", d.DSN)
-		return db, passwordOf(d.DSN), err
+		config, err := pgx.ParseConfig(d.DSN)
+		if err != nil {
+			return nil, nil, err
+		}
+		postgres.ReadInBulk(&config.Config)
+		return stdlib.OpenDB(*config), passwordOf(d.DSN), nil
 	case reconcile.MySQL, reconcile.MariaDB:
 		settings, err := mysql.ParseDSN(d.DSN)
 		if err != nil {
