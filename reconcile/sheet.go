@@ -20,6 +20,7 @@ type sheet struct {
 	ends   []int  // where each ends in orders
 	read   int64  // rows that were read; of a log more than keys
 	marks  []mark // of a log, by key
+	latest []byte // of the row at hand
 }
 
 // layout is where the columns of an arm are in a row, -1 for none.
@@ -136,8 +137,10 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 	}
 	s.resolve(t)
 	s.width = len(s.types)
+	if text.dialect.family() == MySQL && textual(s.types) {
+		return s.fillRaw(t, rows, most, fold)
+	}
 	targets := make([]any, s.width)
-	var order []byte
 	for rows.Next() {
 		if s.len() > most {
 			return errCrowded
@@ -152,10 +155,10 @@ func (s *sheet) fill(ctx context.Context, t *tables, q queryer, text *statement,
 			return err
 		}
 		s.read++
-		if order, err = appendOrder(order[:0], t.kinds, row); err != nil {
+		if s.latest, err = appendOrder(s.latest[:0], t.kinds, row); err != nil {
 			return err
 		}
-		if err := s.keep(order, fold); err != nil {
+		if err := s.keep(s.latest, fold); err != nil {
 			return err
 		}
 	}

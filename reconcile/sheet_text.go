@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"strconv"
 	"strings"
@@ -67,8 +68,6 @@ func (s *sheet) fillTexts(ctx context.Context, t *tables, q queryer, text *state
 	if !ok || tx.texts == nil || s.texts.refused {
 		return false, nil
 	}
-	s.texts.content, s.texts.places = s.texts.content[:0], s.texts.places[:0]
-	var order []byte
 	begin := func(names []string) error {
 		s.types = s.types[:0:0]
 		for _, name := range names {
@@ -76,22 +75,10 @@ func (s *sheet) fillTexts(ctx context.Context, t *tables, q queryer, text *state
 		}
 		s.resolve(t)
 		s.width = len(s.types)
-		s.texts.on, s.texts.whole = true, strings.HasPrefix(names[s.version], "INT")
+		s.texts.begin(strings.HasPrefix(names[s.version], "INT"))
 		return nil
 	}
-	row := func(values [][]byte) (err error) {
-		if s.len() > most {
-			return errCrowded
-		}
-		s.read++
-		if err := s.texts.add(values); err != nil {
-			return err
-		}
-		if order, err = appendTextOrder(order[:0], t.kinds, values); err != nil {
-			return err
-		}
-		return s.keep(order, fold)
-	}
+	row := func(values [][]byte) error { return s.addTexts(t, values, most, fold) }
 	var failed error // kept from database/sql, which drops connections for some errors
 	err = tx.conn.Raw(func(driverConn any) error {
 		read, failed = tx.texts(ctx, driverConn, text.bounded(ctx), text.args, begin, row)
@@ -104,6 +91,61 @@ func (s *sheet) fillTexts(ctx context.Context, t *tables, q queryer, text *state
 		s.texts.refused, s.texts.on = true, false
 	}
 	return read, err
+}
+
+// begin empties the texts for the rows of a statement.
+func (x *texts) begin(whole bool) {
+	x.on, x.whole = true, whole
+	x.content, x.places = x.content[:0], x.places[:0]
+}
+
+// addTexts takes over a row.
+func (s *sheet) addTexts(t *tables, values [][]byte, most int, fold fold) (err error) {
+	if s.len() > most {
+		return errCrowded
+	}
+	s.read++
+	if err := s.texts.add(values); err != nil {
+		return err
+	}
+	if s.latest, err = appendTextOrder(s.latest[:0], t.kinds, values); err != nil {
+		return err
+	}
+	return s.keep(s.latest, fold)
+}
+
+// textual reports whether the text of every column is what the driver's value
+// says: MySQL's driver makes times and floating point numbers anew.
+func textual(types []column) bool {
+	for i := range types {
+		switch strings.TrimPrefix(types[i].database, "UNSIGNED ") {
+		case "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "DECIMAL", "CHAR", "VARCHAR", "TEXT", "BLOB", "BINARY", "VARBINARY", "JSON":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// fillRaw reads rows whose columns are textual without making values of them.
+func (s *sheet) fillRaw(t *tables, rows *sql.Rows, most int, fold fold) error {
+	s.texts.begin(strings.HasSuffix(s.types[s.version].database, "INT"))
+	raw, targets, values := make([]sql.RawBytes, s.width), make([]any, s.width), make([][]byte, s.width)
+	for i := range raw {
+		targets[i] = &raw[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		for i := range raw {
+			values[i] = raw[i]
+		}
+		if err := s.addTexts(t, values, most, fold); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // appendTextOrder does for texts what appendOrder does.

@@ -179,32 +179,43 @@ const (
 )
 
 // arms opens the databases of the three, as "waybill reconcile" does.
-func (t *task) arms() (shop, search reconcile.Database, close func(), err error) {
+func (t *task) arms(ctx context.Context) (shop, search reconcile.Database, leave func(), err error) {
 	c := t.Compare
-	db, err := checks.Connect(t.Store, t.DSN, false)
+	shop, leaveShop, err := arm(ctx, t.Store, t.DSN)
+	if err != nil || c.ReadDSN == t.DSN {
+		return shop, shop, leaveShop, err
+	}
+	search, leaveSearch, err := arm(ctx, c.ReadStore, c.ReadDSN)
 	if err != nil {
+		leaveShop()
 		return shop, search, nil, err
 	}
-	shop = checks.Of(db, t.Store)
-	if c.ReadDSN == t.DSN {
-		return shop, shop, func() { _ = db.Close() }, nil
+	return shop, search, func() { leaveShop(); leaveSearch() }, nil
+}
+
+func arm(ctx context.Context, kind, dsn string) (d reconcile.Database, leave func(), err error) {
+	if kind == kindPostgres { // the store's pool would be another way than the command's
+		db, err := checks.Connect(kind, dsn, false)
+		if err != nil {
+			return d, nil, err
+		}
+		return checks.Of(db, kind), func() { _ = db.Close() }, nil
 	}
-	readDB, err := checks.Connect(c.ReadStore, c.ReadDSN, false)
+	made, err := openDatabase(ctx, kind, dsn)
 	if err != nil {
-		_ = db.Close()
-		return shop, search, nil, err
+		return d, nil, err
 	}
-	return shop, checks.Of(readDB, c.ReadStore), func() { _ = db.Close(); _ = readDB.Close() }, nil
+	return checks.Of(made.db, kind), func() { _ = made.close() }, nil
 }
 
 // compare compares all three.
 func (t *task) compare(ctx context.Context) (*outcome, error) {
 	c := t.Compare
-	shop, search, close, err := t.arms()
+	shop, search, leave, err := t.arms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer close()
+	defer leave()
 	log := &reconcile.Log{Table: reconcile.Table{Database: "shop", Table: "loan_event", Key: []string{"loan_id"}, Version: "version", EventID: "event_id"}, State: "state", CreatedAt: "created_at"}
 	if c.Log == LogOutbox {
 		log = &reconcile.Log{Table: reconcile.Table{Database: "shop"}, Outbox: &reconcile.Outbox{AggregateType: "loan"}}

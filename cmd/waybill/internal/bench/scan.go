@@ -21,11 +21,11 @@ var scans = map[string]string{
 // three at once, as fast as the comparison's own reader does: that is as fast as
 // anything can be that reads all three here and then has nothing to do.
 func (t *task) scan(ctx context.Context) (*outcome, error) {
-	shop, search, close, err := t.arms()
+	shop, search, leave, err := t.arms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer close()
+	defer leave()
 	sides := map[string]reconcile.Database{sideWrite: shop, sideLog: shop, sideRead: search}
 	textOf := func(side string) string {
 		if side == sideLog {
