@@ -69,5 +69,11 @@ func TestValuesAcrossDatabases(t *testing.T) {
 		if got := listed(run(t, check, write, read)); got != timeless {
 			t.Errorf("without times: got\n%s\nwant\n%s", got, timeless)
 		}
+		// By itself a column must tell NULL from nothing.
+		check.Compare = check.Compare[:1]
+		named := "MISMATCH_READ a and A\nMISMATCH_READ a and a with a blank\nMISMATCH_READ nothing and the name of null\nMISMATCH_READ null and its name\nMISMATCH_READ null and nothing\n"
+		if got := listed(run(t, check, write, read)); got != named {
+			t.Errorf("names alone: got\n%s\nwant\n%s", got, named)
+		}
 	})
 }
