@@ -25,6 +25,7 @@ type feed[TX any] struct {
 	positions    *positions
 
 	pending []*item // received and not settled, in order of arrival
+	ahead   []*item // read while others were settled, and not begun with
 	reach   int     // of the last poll: how many records it might bring
 	// failures counts what went wrong since something was last settled.
 	failures int
@@ -56,20 +57,24 @@ func (f *feed[TX]) run(ctx, work context.Context) {
 		}
 	}
 	for ctx.Err() == nil {
-		f.tend(ctx)
+		f.tend(ctx, work)
 		if len(f.pending) == 0 && !f.poll(ctx, f.further(), f.p.config.PollWait) {
 			f.commit(work)
 			continue
 		}
 		f.advance(ctx, work)
-		f.commit(work)
+		if len(f.ahead) == 0 { // else while those are settled
+			f.commit(work)
+		}
 	}
+	f.commit(work)
 }
 
 // tend follows the partitions: forgets the lost ones and, where that is this
 // side's affair, takes its part of them.
-func (f *feed[TX]) tend(ctx context.Context) {
+func (f *feed[TX]) tend(ctx, work context.Context) {
 	if lost := f.readers.takeLost(); len(lost) > 0 {
+		f.commit(work) // what is settled is settled, whoever reads on
 		if f.share != nil {
 			for _, partition := range lost {
 				f.forget(partition)
@@ -85,7 +90,10 @@ func (f *feed[TX]) tend(ctx context.Context) {
 		return
 	}
 	before := f.readers.partitions()
-	err := f.share.balance(ctx, len(f.pending) == 0)
+	err := f.share.balance(ctx, func() bool {
+		f.commit(work) // whoever reads on does so from here
+		return len(f.pending) == 0
+	})
 	if after := f.readers.partitions(); !slices.Equal(before, after) {
 		for _, partition := range before {
 			if !slices.Contains(after, partition) {
@@ -106,7 +114,9 @@ func (f *feed[TX]) forget(partition broker.Partition) {
 			f.p.keepAnswer(context.Background(), it.run)
 		}
 	}
-	f.pending = slices.DeleteFunc(f.pending, func(it *item) bool { return it.partition == partition })
+	isGone := func(it *item) bool { return it.partition == partition }
+	f.pending = slices.DeleteFunc(f.pending, isGone)
+	f.ahead = slices.DeleteFunc(f.ahead, isGone) // before it can be read again, from its committed position
 	f.positions.forget(partition)
 }
 
@@ -123,28 +133,35 @@ func (f *feed[TX]) further() int {
 	return f.reach
 }
 
-// poll reads records, and reports whether there are any.
+// poll reads records, after what was read ahead, and reports whether there are
+// any.
 func (f *feed[TX]) poll(ctx context.Context, limit int, wait time.Duration) bool {
-	deliveries, err := f.subscription.Poll(ctx, limit, wait)
-	switch {
-	case ctx.Err() != nil:
-		return false // what came with it will come again
-	case err != nil:
-		f.pollFailures++
-		f.p.condition.complain(troubleBroker, err)
-		pauseFor(ctx, backoff(f.pollFailures, retryFirst, retryLast))
-		return false
-	}
-	f.pollFailures = 0
-	f.p.condition.fine(troubleBroker)
 	before := len(f.pending)
-	for _, delivery := range deliveries {
-		it := newItem(delivery)
-		if f.share != nil && !f.readers.has(it.partition) {
-			continue // lost meanwhile; whoever has it reads it from the committed position
+	f.pending, f.ahead = append(f.pending, f.ahead...), nil
+	if got := len(f.pending) - before; got > 0 {
+		limit, wait = limit-got, 0
+	}
+	if limit > 0 {
+		deliveries, err := f.subscription.Poll(ctx, limit, wait)
+		switch {
+		case ctx.Err() != nil:
+			f.pending = f.pending[:before]
+			return false // what came with it will come again
+		case err != nil:
+			f.pollFailures++
+			f.p.condition.complain(troubleBroker, err)
+			if len(f.pending) == before {
+				pauseFor(ctx, backoff(f.pollFailures, retryFirst, retryLast))
+				return false
+			}
+		default:
+			f.pollFailures = 0
+			f.p.condition.fine(troubleBroker)
 		}
-		f.positions.receive(it.partition, delivery.Position)
-		f.pending = append(f.pending, it)
+		f.pending = append(f.pending, f.decode(deliveries)...)
+	}
+	for _, it := range f.pending[before:] {
+		f.positions.receive(it.partition, it.delivery.Position)
 	}
 	f.p.sift(ctx, f.pending[before:])
 	f.noteOldest()
@@ -154,11 +171,38 @@ func (f *feed[TX]) poll(ctx context.Context, limit int, wait time.Duration) bool
 	return len(f.pending) > 0
 }
 
+func (f *feed[TX]) decode(deliveries []broker.Delivery) []*item {
+	items := make([]*item, 0, len(deliveries))
+	for _, delivery := range deliveries {
+		it := newItem(delivery)
+		if f.share != nil && !f.readers.has(it.partition) {
+			continue // lost meanwhile; whoever has it reads it from the committed position
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+// readAhead reads and decodes what comes next while the one transaction settles
+// what is pending: that is much of the work beside the database's. Where the broker
+// shares the partitions, reading would let it move them under the transaction.
+func (f *feed[TX]) readAhead(ctx context.Context) {
+	if len(f.ahead) > 0 {
+		return
+	}
+	deliveries, err := f.subscription.Poll(ctx, f.p.config.window(), 0)
+	if err == nil { // else the next poll says so
+		f.ahead = f.decode(deliveries)
+	}
+}
+
 func (f *feed[TX]) noteOldest() {
 	var oldest time.Time
-	for _, it := range f.pending {
-		if at := it.delivery.Timestamp; oldest.IsZero() || at.Before(oldest) {
-			oldest = at
+	for _, items := range [][]*item{f.pending, f.ahead} {
+		for _, it := range items {
+			if at := it.delivery.Timestamp; oldest.IsZero() || at.Before(oldest) {
+				oldest = at
+			}
 		}
 	}
 	f.p.condition.update(func(c *condition) { c.oldest = oldest })
@@ -245,6 +289,10 @@ func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool
 			defer leave()
 			results[i].settled, results[i].err = f.settle(ctx, work, part, trial)
 		})
+	}
+	if f.share != nil && len(parts) == 1 && !trial {
+		f.commit(work)
+		f.readAhead(ctx)
 	}
 	workers.Wait()
 	for i, part := range parts {

@@ -20,9 +20,9 @@ type share struct {
 }
 
 // balance claims what this member lacks of its fair part and gives up what it
-// has too much. idle says that nothing received is unsettled; else it gives
-// nothing up.
-func (s *share) balance(ctx context.Context, idle bool) error {
+// has too much. idle says that nothing that was begun with is unsettled, and that
+// the broker knows it; else nothing is given up.
+func (s *share) balance(ctx context.Context, idle func() bool) error {
 	if s.stale {
 		// Before anything is claimed again: a partition that was lost and comes
 		// back must be read from its committed position.
@@ -50,7 +50,7 @@ func (s *share) balance(ctx context.Context, idle bool) error {
 	}
 	// Half of what this member has more than the poorest; several givers at once
 	// may give too much, and take it back.
-	if surplus := (len(mine) - s.least(states)) / 2; idle && len(free) == 0 && surplus > 0 {
+	if surplus := (len(mine) - s.least(states)) / 2; len(free) == 0 && surplus > 0 && idle() {
 		return s.give(ctx, mine[len(mine)-surplus:])
 	}
 	return nil
