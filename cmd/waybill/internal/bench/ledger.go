@@ -158,7 +158,11 @@ func (d *database) settle(ctx context.Context) error {
 	return nil
 }
 
-var settleSQL = statements{kindPostgres: `VACUUM ANALYZE`, kindSQLite: `ANALYZE`}
+// A table that is not there is no error of MySQL's.
+var settleSQL = statements{
+	kindPostgres: `VACUUM ANALYZE`, kindSQLite: `ANALYZE`,
+	kindMySQL: `ANALYZE TABLE loan, loan_view, loan_event, outbox_event, outbox_pending, outbox_receipt`,
+}
 
 // comparison is what an arm is to compare, or to read one side of.
 type comparison struct {
