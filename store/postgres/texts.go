@@ -46,8 +46,9 @@ func ReadTexts(ctx context.Context, driverConn any, query string, args []any, be
 			return false, nil
 		}
 	}
-	conn := inner.Conn()
-	rows := conn.PgConn().ExecParams(ctx, query, params, nil, nil, nil)
+	conn := inner.Conn().PgConn()
+	asked := formatsOf(conn)
+	rows := conn.ExecParams(ctx, query, params, nil, nil, asked[query])
 	defer func() {
 		if _, closed := rows.Close(); err == nil && closed != nil {
 			read, err = true, closed
@@ -56,15 +57,17 @@ func ReadTexts(ctx context.Context, driverConn any, query string, args []any, be
 	fields := rows.FieldDescriptions()
 	types, ok := typeNames(inner, fields)
 	if !ok || len(fields) == 0 { // or an error, which Close returns
+		delete(asked, query)
 		return false, nil
 	}
+	asked.learn(query, types)
 	if err := begin(types); err != nil {
 		return true, err
 	}
 	for rows.NextRow() {
 		values := rows.Values()
 		for i, name := range types {
-			if name != typeBytes || values[i] == nil {
+			if name != typeBytes || values[i] == nil || fields[i].Format == formatBinary {
 				continue
 			}
 			if values[i], err = unhex(values[i]); err != nil {
@@ -87,11 +90,46 @@ func typeNames(conn *stdlib.Conn, fields []pgconn.FieldDescription) ([]string, b
 		if !ok {
 			return nil, false
 		}
-		if names[i] = strings.ToUpper(known.Name); !slices.Contains(textTypes, names[i]) {
-			return nil, false
+		if names[i] = strings.ToUpper(known.Name); !slices.Contains(textTypes, names[i]) || fields[i].Format == formatBinary && names[i] != typeBytes {
+			return nil, false // the second: the column has changed its type
 		}
 	}
 	return names, true
+}
+
+// formats are the forms in which the columns of queries are asked for, as a
+// connection knows them: the text of bytes has two digits for each, but which
+// columns hold bytes is known only when the first rows have come.
+type formats map[string][]int16
+
+const (
+	formatBinary  = 1
+	formatsKey    = "waybill.formats"
+	formatsAtMost = 100 // queries
+)
+
+func formatsOf(conn *pgconn.PgConn) formats {
+	known, ok := conn.CustomData()[formatsKey].(formats)
+	if !ok {
+		known = make(formats)
+		conn.CustomData()[formatsKey] = known
+	}
+	return known
+}
+
+func (f formats) learn(query string, types []string) {
+	if f[query] != nil || !slices.Contains(types, typeBytes) {
+		return
+	}
+	if len(f) >= formatsAtMost {
+		clear(f)
+	}
+	f[query] = make([]int16, len(types))
+	for i, name := range types {
+		if name == typeBytes {
+			f[query][i] = formatBinary
+		}
+	}
 }
 
 // unhex decodes the text of a BYTEA in its place.

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,5 +116,55 @@ func TestReadTextsOfALargeResult(t *testing.T) {
 		if want := []string{fmt.Sprint(i + 1), strings.Repeat("x", (i+1)%50)}; !slices.Equal(row, want) {
 			t.Fatalf("row %d: %q, want %q", i, row, want)
 		}
+	}
+}
+
+// A connection that knows a query's columns asks for bytes as they are. What it
+// knows may be wrong later.
+func TestReadTextsAgain(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres15(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() (rows string, ok bool) {
+		t.Helper()
+		_ = conn.Raw(func(driverConn any) error {
+			ok, err = postgres.ReadTexts(t.Context(), driverConn, "SELECT n, b, n FROM texts_again ORDER BY n", nil, func([]string) error { return nil }, func(values [][]byte) error {
+				rows += fmt.Sprintf("%q", values)
+				return nil
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows, ok
+	}
+	exec(`CREATE TEMPORARY TABLE texts_again (n integer NOT NULL, b bytea)`)
+	exec(`INSERT INTO texts_again VALUES (1, '\x00ff'), (2, ''), (3, NULL), (4, '\x5c78')`)
+	const want = `["1" "\x00\xff" "1"]["2" "" "2"]["3" "" "3"]["4" "\\x" "4"]`
+	for range 3 {
+		if got, ok := read(); !ok || got != want {
+			t.Errorf("read %v, got %s, want %s", ok, got, want)
+		}
+	}
+	exec(`ALTER TABLE texts_again ALTER b TYPE numeric USING n + 0.50`)
+	if got, ok := read(); ok || got != "" {
+		t.Errorf("after the type had changed: read %v, %s", ok, got)
+	}
+	if got, ok := read(); !ok || got != `["1" "1.50" "1"]["2" "2.50" "2"]["3" "3.50" "3"]["4" "4.50" "4"]` {
+		t.Errorf("and then: read %v, %s", ok, got)
 	}
 }
