@@ -199,36 +199,33 @@ func (p *proof) sameRows(write, read int) bool {
 
 // sameContent compares either side with the event.
 func (p *proof) sameContent(write, log, read int) bool {
-	document := p.log.payload >= 0
-	if document && !p.open(log) {
+	if p.log.payload >= 0 && !p.open(log) {
 		return false
 	}
 	for i := range p.rules.Columns {
 		c := &p.rules.Columns[i]
-		for _, side := range []struct {
-			on    bool
-			sheet *sheet
-			at    int
-		}{{c.Write, p.write, write}, {c.Read, p.read, read}} {
-			if !c.Log || !side.on {
-				continue
-			}
-			var equal bool
-			var how string
-			if document {
-				equal, how = p.sameMember(side.sheet, side.at, i)
-			} else {
-				equal, how = same(side.sheet, side.at, p.log, log, i)
-			}
-			if !equal {
-				return false
-			}
-			if how != "" {
-				p.noted = append(p.noted, note{c.Name, how})
-			}
+		if !c.Log {
+			continue
+		}
+		if c.Write && !p.agrees(p.write, write, log, i) || c.Read && !p.agrees(p.read, read, log, i) {
+			return false
 		}
 	}
 	return true
+}
+
+// agrees compares the i-th column of a row with the event, and notes how.
+func (p *proof) agrees(s *sheet, at, log, i int) (equal bool) {
+	var how string
+	if p.log.payload >= 0 {
+		equal, how = p.sameMember(s, at, i)
+	} else {
+		equal, how = same(s, at, p.log, log, i)
+	}
+	if equal && how != "" {
+		p.noted = append(p.noted, note{p.rules.Columns[i].Name, how})
+	}
+	return equal
 }
 
 // open finds the compared members in an event's payload.

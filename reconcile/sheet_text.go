@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,6 +37,7 @@ func (x *texts) cell(n int) []byte {
 
 // add adds the cells of a row.
 func (x *texts) add(values [][]byte) error {
+	x.places = slices.Grow(x.places, len(values))
 	for _, value := range values {
 		if value == nil {
 			x.places = append(x.places, null)
