@@ -62,6 +62,7 @@ const (
 	CheckPending  = "pending events"
 	CheckClock    = "clock"
 	CheckConsumer = "consumer"
+	CheckPrepared = "prepared transactions"
 )
 
 // Examination is one thing that the doctor looked at.
@@ -100,7 +101,7 @@ func Doctor(ctx context.Context, st DoctorStore, config *DoctorConfig) (Diagnosi
 		d.config.Limit = 100
 	}
 	goOn, err := d.schema(ctx)
-	for _, examine := range []func(context.Context) error{d.write, d.delivery, d.unqueued, d.orphans, d.leases, d.relays, d.log, d.dead, d.pending, d.clock, d.broker, d.consumers, d.retention} {
+	for _, examine := range []func(context.Context) error{d.write, d.delivery, d.unqueued, d.orphans, d.leases, d.relays, d.log, d.dead, d.pending, d.prepared, d.clock, d.broker, d.consumers, d.retention} {
 		if err != nil || !goOn {
 			break
 		}

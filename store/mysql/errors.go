@@ -35,6 +35,7 @@ const (
 	codeDeprecated         = 1287
 	codeReadOnly           = 1290
 	codeNoSavepoint        = 1305
+	codeNoXARight          = 1401
 	codeNoTriggerRight     = 1419
 	codeNoDefiner          = 1449
 	codeReadOnlyTx         = 1792

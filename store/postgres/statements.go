@@ -30,6 +30,7 @@ var statements = []statement{
 	{"queue", "fetch due", fetchDueSQL},
 	{"queue", "held keys", heldKeysSQL},
 	{"queue", "frontier", frontierSQL},
+	{"prepared", "list prepared", listPreparedSQL},
 	{"load", "load", loadSQL},
 	{"load", "load range", loadRangeSQL},
 	{"load", "merge settings", mergeSettingsSQL},
