@@ -71,6 +71,7 @@ const (
 	slowRows     = 100
 	fullEvery    = 10 * time.Second // at least
 	passedKeys   = 16               // read by key at once; more take longer than a full pass
+	unsettled    = 2 * applyRows    // and more of what was sent stops reading
 )
 
 // patience bounds a statement. A connection that lost its other end without a
@@ -117,12 +118,15 @@ func (s *scheduler) room() int {
 	return s.config.MaxRows - len(s.known)
 }
 
-// enough reports whether as many rows can be sent at once as calls may be
-// outstanding: more of them would only wait in memory, and be walked over again.
+// enough reports whether more rows would only wait in memory, and be walked over
+// again: for calls, of which as many may be outstanding, or to be settled.
 func (s *scheduler) enough() bool {
+	if len(s.changes.settled) > unsettled {
+		return true
+	}
 	rows, batch := 0, s.config.PublishBatch
 	for _, k := range s.ready {
-		if rows += min(len(k.queue), batch); rows >= s.config.Concurrency*batch {
+		if rows += min(len(k.queue), batch); rows >= s.config.Concurrency*batch/2 {
 			return true
 		}
 	}

@@ -90,7 +90,7 @@ func without[T any](all []T, drop func(T) bool) []T {
 }
 
 const (
-	applyRows  = 2000 // in one transaction
+	applyRows  = 1000 // in one transaction
 	gatherRows = 500  // are written at once; fewer of them wait for settleEvery
 	// settleEvery paces transactions that settle few rows: each costs the database
 	// about as much as its first hundred rows. What is lost by it in a crash is sent

@@ -47,7 +47,7 @@ func TestTrickleIsGathered(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
-		append := func(i int) {
+		add := func(i int) {
 			t.Helper()
 			tx, err := s.Begin(ctx)
 			if err != nil {
@@ -68,7 +68,7 @@ func TestTrickleIsGathered(t *testing.T) {
 		time.Sleep(time.Second) // of the bubble
 		walks := counted.walks.Load()
 		for i := range events {
-			append(i)
+			add(i)
 			time.Sleep(time.Millisecond)
 		}
 		walks = counted.walks.Load() - walks
@@ -81,7 +81,7 @@ func TestTrickleIsGathered(t *testing.T) {
 		if loads, applies := counted.loads.Load(), counted.applies.Load(); walks > 140 || loads > 140 || applies > 60 {
 			t.Errorf("%d walks, %d loads and %d transactions for a second of events", walks, loads, applies)
 		}
-		append(events)
+		add(events)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if settled != events+1 || !settledAt.Equal(publishedAt) {

@@ -2,8 +2,6 @@ package mysql
 
 import (
 	"context"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/waybillhq/waybill/store"
@@ -18,75 +16,41 @@ const walkLaneSQL = `
  ORDER BY p.id
  LIMIT ?)`
 
-// A relay that has most of the lanes can read the queue as it lies, which costs a
-// seventh of a search for each lane. What it does not want, because it is parked,
-// another's or known, it reads in vain.
-const (
-	walkQueueSQL = `
+// See [store.QueueWalk].
+const walkQueueSQL = `
 SELECT p.id, p.lane, p.key_hash, p.topic_hash, p.parked
 FROM {pending} p FORCE INDEX (PRIMARY)
 WHERE p.id > ?
 ORDER BY p.id
 LIMIT ?`
 
-	manyLanes = store.Lanes / 2
-	manyRows  = 100 // of the limit; for fewer the lanes are as good
-	// byLanes is for how many walks the lanes are searched one by one after the
-	// queue had mostly what was not wanted.
-	byLanes = 100
-)
-
 // Walk finds hot rows.
-func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (result store.WalkResult, err error) {
+func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
 	if len(request.Lanes) == 0 {
-		return result, nil
+		return store.WalkResult{}, nil
 	}
-	if len(request.Lanes) >= manyLanes && request.Limit >= manyRows && s.byLanes.Add(-1) < 0 {
-		var wanted bool
-		if result, wanted, err = s.walkQueue(ctx, request); wanted || err != nil {
-			return result, failure("walk", "", err)
-		}
-		s.byLanes.Store(byLanes)
-	}
-	result, err = s.walkLanes(ctx, request)
+	result, err := s.walk.Walk(request,
+		func(after int64, limit int, add func(store.Ref, bool)) error {
+			return s.walkQueue(ctx, after, limit, add)
+		},
+		func() (store.WalkResult, error) { return s.walkLanes(ctx, request) })
 	return result, failure("walk", "", err)
 }
 
-// walkQueue goes through the queue by id, and reports whether most of what it
-// found was wanted.
-func (s *Store) walkQueue(ctx context.Context, request store.WalkRequest) (result store.WalkResult, wanted bool, err error) {
-	var after [store.Lanes]int64
-	for i := range after {
-		after[i] = math.MaxInt64
-	}
-	first := int64(math.MaxInt64)
-	for _, cursor := range request.Lanes {
-		after[cursor.Lane], first = cursor.After, min(first, cursor.After)
-	}
-	rows, err := s.pool().query(ctx, walkQueueSQL, first, request.Limit)
+func (s *Store) walkQueue(ctx context.Context, after int64, limit int, add func(ref store.Ref, hot bool)) error {
+	rows, err := s.pool().query(ctx, walkQueueSQL, after, limit)
 	if err != nil {
-		return result, false, err
+		return err
 	}
 	var id, lane, key, topic, parked number
-	targets, n := []any{&id, &lane, &key, &topic, &parked}, 0
-	err = each(rows, func() error {
-		n++
-		if err := rows.Scan(targets...); err != nil {
-			return err
+	targets := []any{&id, &lane, &key, &topic, &parked}
+	return each(rows, func() error {
+		err := rows.Scan(targets...)
+		if err == nil {
+			add(store.Ref{ID: id.n, Lane: int(lane.n), KeyHash: key.n, TopicHash: topic.n}, parked.n == 0)
 		}
-		if parked.n != 0 || lane.n < 0 || lane.n >= store.Lanes || id.n <= after[lane.n] || slices.Contains(request.ExcludeTopics, topic.n) {
-			return nil
-		}
-		result.Refs = append(result.Refs, store.Ref{ID: id.n, Lane: int(lane.n), KeyHash: key.n, TopicHash: topic.n})
-		return nil
+		return err
 	})
-	if err != nil {
-		return store.WalkResult{}, false, err
-	}
-	if result.Through = math.MaxInt64; n == request.Limit {
-		result.Through = id.n
-	}
-	return result, n < manyRows || 2*len(result.Refs) >= n, nil
 }
 
 func (s *Store) walkLanes(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {

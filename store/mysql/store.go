@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -51,7 +50,7 @@ type Store struct {
 	texts map[string]string
 
 	frontier frontier
-	byLanes  atomic.Int64 // walks that are to search lane by lane
+	walk     store.QueueWalk
 }
 
 var (

@@ -26,8 +26,37 @@ CROSS JOIN LATERAL (
 ) hot
 LIMIT $5`
 
+// See [store.QueueWalk].
+const walkQueueSQL = `
+SELECT p.id, p.lane, p.key_hash, p.topic_hash, p.status = 'PENDING' AND NOT p.parked
+FROM {pending} p
+WHERE p.id > $1
+ORDER BY p.id
+LIMIT $2`
+
 // Walk finds hot rows.
 func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	result, err := s.walk.Walk(request,
+		func(after int64, limit int, add func(store.Ref, bool)) error {
+			return s.walkQueue(ctx, after, limit, add)
+		},
+		func() (store.WalkResult, error) { return s.walkLanes(ctx, request) })
+	return result, failure("walk", "", err)
+}
+
+func (s *Store) walkQueue(ctx context.Context, after int64, limit int, add func(ref store.Ref, hot bool)) error {
+	return s.read(ctx, readSettingsSQL, func(rows pgx.Rows) error {
+		var ref store.Ref
+		var hot bool
+		_, err := pgx.ForEachRow(rows, []any{&ref.ID, &ref.Lane, &ref.KeyHash, &ref.TopicHash, &hot}, func() error {
+			add(ref, hot)
+			return nil
+		})
+		return err
+	}, s.sql(walkQueueSQL), after, limit)
+}
+
+func (s *Store) walkLanes(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
 	lanes := make([]int16, len(request.Lanes))
 	after := make([]int64, len(request.Lanes))
 	most := make([]*int64, len(request.Lanes))
@@ -58,10 +87,7 @@ func (s *Store) Walk(ctx context.Context, request store.WalkRequest) (store.Walk
 		}
 		return rows.Err()
 	}, s.sql(walkSQL), lanes, after, most, excluded, oneMore(request.Limit))
-	if err != nil {
-		return store.WalkResult{}, failure("walk", "", err)
-	}
-	return result, nil
+	return result, err
 }
 
 // A prepared plan may be from a time when the queue was empty and reading all

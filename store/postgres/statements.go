@@ -26,6 +26,7 @@ var statements = []statement{
 	{"head", "fill heads", fillHeadsSQL},
 	{"head", "head", headSQL},
 	{"queue", "walk", walkSQL},
+	{"queue", "walk queue", walkQueueSQL},
 	{"queue", "read settings", readSettingsSQL},
 	{"queue", "fetch due", fetchDueSQL},
 	{"queue", "held keys", heldKeysSQL},

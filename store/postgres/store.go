@@ -41,6 +41,7 @@ type Store struct {
 	// planned is how statements run whose plan must not be kept from a time when
 	// the queue was empty.
 	planned pgx.QueryExecMode
+	walk    store.QueueWalk
 }
 
 var (
