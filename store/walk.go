@@ -19,7 +19,7 @@ const (
 	manyRows  = 100 // of the limit; for fewer the lanes are as good
 	// someWalks search the lanes one by one after the queue had mostly what was not
 	// wanted.
-	someWalks = 100
+	someWalks = 8
 )
 
 // Walk answers a request. Queue calls add for the queue's rows with an id greater
