@@ -32,8 +32,9 @@ type page struct {
 	err      error
 }
 
-// While one page waits for a database, another is compared.
-const pagesInWork = 3
+// While one page waits for a database, others are read and compared. With fewer
+// there are moments in which all of them wait.
+const pagesInWork = 5
 
 // Connections is how many connections an engine uses at once of one database:
 // one for each range in work, and one for the range that is about to be.
