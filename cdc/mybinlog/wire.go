@@ -42,7 +42,7 @@ const (
 	// gather is how long the log is left alone after a read that found fewer than
 	// fewBytes: transactions that come one by one are read together. Waking up
 	// costs more than reading.
-	gather   = 8 * time.Millisecond
+	gather   = 4 * time.Millisecond
 	fewBytes = 16 << 10
 )
 

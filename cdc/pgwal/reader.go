@@ -28,7 +28,7 @@ const (
 	sending = 10 * time.Second
 	// gather is how long the log is left alone after all of it was read: transactions
 	// that come one by one are read together. Waking up costs more than reading.
-	gather = 8 * time.Millisecond
+	gather = 4 * time.Millisecond
 )
 
 // reader owns the connection of a stream: it alone reads and writes, so that
