@@ -99,11 +99,18 @@ func (s *Store) CountHeld(ctx context.Context, group string) (store.HeldCounts, 
 	return counts, nil
 }
 
+// There are few groups and many events: to search for the event in each group
+// takes no longer than an index over event ids, which would be written each time.
 const findConsumedSQL = `
+WITH RECURSIVE consuming (name) AS (
+  SELECT min(consumer_group) FROM {consumed}
+  UNION ALL
+  SELECT (SELECT min(consumer_group) FROM {consumed} WHERE consumer_group > name) FROM consuming WHERE name IS NOT NULL
+)
 SELECT consumer_group, event_id, event_type, tenant_id, aggregate_type, aggregate_id, COALESCE(aggregate_version, 0), outcome,
   topic, partition, position, consumed_at, duplicates
-FROM {consumed} INDEXED BY {consumed_event}
-WHERE event_id = ?1
+FROM consuming
+CROSS JOIN {consumed} ON consumer_group = name AND event_id = ?1
 ORDER BY consumer_group`
 
 // FindConsumed returns the groups' rows of one event id, by group.

@@ -90,6 +90,7 @@ var catalogue = []Statement{
 	{"unmark", unmarkSQL},
 	{"read progress", readProgressSQL},
 	{"list progress", listProgressSQL},
+	{"list progress of tenants", listTenantsProgressSQL},
 	{"advance progress: compare", strayProgressSQL},
 	{"advance progress: write", writeProgressSQL},
 	{"advance progress: write one", setProgressSQL},

@@ -19,7 +19,6 @@ CREATE TABLE IF NOT EXISTS {consumed} (
   PRIMARY KEY (consumer_group, event_id)
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS {consumed_event} ON {consumed} (event_id);
 CREATE INDEX IF NOT EXISTS {consumed_age} ON {consumed} (consumer_group, consumed_at, topic, partition, position);
 
 -- There is no consumer_key: who writes has locked every key already.
