@@ -24,5 +24,3 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
-
-func pause(d time.Duration) { time.Sleep(d) }

@@ -6,12 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/packet"
 	"github.com/go-mysql-org/go-mysql/replication"
+
+	"github.com/waybillhq/waybill/cdc"
 )
 
 // link is the connection that the log comes over. The library reads and
@@ -39,11 +40,6 @@ type address struct {
 const (
 	dialTimeout  = 10 * time.Second
 	closeTimeout = 2 * time.Second
-	// gather is how long the log is left alone after a read that found fewer than
-	// fewBytes: transactions that come one by one are read together. Waking up
-	// costs more than reading.
-	gather   = 4 * time.Millisecond
-	fewBytes = 16 << 10
 )
 
 func (l *link) syncer(to address, serverID uint32, name string, heartbeat time.Duration) *replication.BinlogSyncer {
@@ -84,7 +80,7 @@ func (l *link) begun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for conn := range l.conns {
-		conn.gathers.Store(true)
+		conn.Gather()
 	}
 	close(l.ready)
 }
@@ -104,7 +100,7 @@ func (l *link) dial(ctx context.Context, to address, patience time.Duration) (ne
 	if err != nil {
 		return nil, err
 	}
-	conn := &silent{Conn: plain, patience: max(patience, closeTimeout)}
+	conn := &silent{GatherConn: cdc.GatherConn{Conn: plain}, patience: max(patience, closeTimeout)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed && !closed {
@@ -131,19 +127,14 @@ func (l *link) end() {
 // spent in waiting counts: a reader that was busy longer than that still finds
 // what has come meanwhile.
 type silent struct {
-	net.Conn
+	cdc.GatherConn
 	patience time.Duration
-	gathers  atomic.Bool
-	rest     bool // before the next read
 
 	mu    sync.Mutex
 	ended bool
 }
 
 func (c *silent) Read(to []byte) (int, error) {
-	if c.rest {
-		pause(gather)
-	}
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
@@ -154,9 +145,7 @@ func (c *silent) Read(to []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := c.Conn.Read(to)
-	c.rest = n < fewBytes && c.gathers.Load()
-	return n, err
+	return c.GatherConn.Read(to)
 }
 
 func (c *silent) end() {

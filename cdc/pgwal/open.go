@@ -3,6 +3,7 @@ package pgwal
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 
 	"github.com/jackc/pglogrepl"
@@ -113,7 +114,16 @@ func (s *Source) renew(ctx context.Context, found server) (server, error) {
 
 // follow opens the connection of a stream.
 func (s *Source) follow(ctx context.Context, t table, start pglogrepl.LSN, found server) (cdc.Stream, error) {
-	conn, err := pgconn.ConnectConfig(ctx, s.replication)
+	config, log := s.replication.Copy(), (*cdc.GatherConn)(nil)
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := s.replication.DialFunc(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		log = &cdc.GatherConn{Conn: conn}
+		return log, nil
+	}
+	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, s.classifyStart("connect for replication", err)
 	}
@@ -134,6 +144,7 @@ func (s *Source) follow(ctx context.Context, t table, start pglogrepl.LSN, found
 		abandon(conn)
 		return nil, s.classifyStart("start replication", err)
 	}
+	log.Gather()
 	return s.newStream(conn, t, start), nil
 }
 

@@ -26,9 +26,6 @@ const (
 	farewell = 3 * time.Second
 	// sending bounds one word to the server.
 	sending = 10 * time.Second
-	// gather is how long the log is left alone after all of it was read: transactions
-	// that come one by one are read together. Waking up costs more than reading.
-	gather = 4 * time.Millisecond
 )
 
 // reader owns the connection of a stream: it alone reads and writes, so that
@@ -77,9 +74,6 @@ func (r *reader) run() error {
 		}
 		if err != nil {
 			return err
-		}
-		if !r.decoder.within && r.conn.Frontend().ReadBufferLen() == 0 {
-			wait(gather, nil, r.closing)
 		}
 	}
 }

@@ -1,0 +1,5 @@
+package cdc
+
+import "time"
+
+func pause(d time.Duration) { time.Sleep(d) }
