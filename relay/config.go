@@ -48,9 +48,10 @@ type Config struct {
 	Concurrency int
 	// PublishTimeout bounds one Publish call. Default 10 s.
 	PublishTimeout time.Duration
-	// PollBusy and PollIdle are the shortest and the longest time from one read that
-	// found the queue's end to the next. While events come all the time, those of
-	// PollBusy are sent together. Defaults 8 ms and 50 ms.
+	// PollBusy is the time from the beginning of a read that found the queue's end to
+	// the next, while events come all the time: those of PollBusy are sent together.
+	// PollIdle is the longest pause between two reads that found nothing new. Defaults
+	// 8 ms and 50 ms.
 	PollBusy, PollIdle time.Duration
 	// SweepEvery is the pace of full sweeps. Default 1 minute.
 	SweepEvery time.Duration

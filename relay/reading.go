@@ -119,7 +119,7 @@ func (s *scheduler) room() int {
 }
 
 // enough reports whether more rows would only wait in memory, and be walked over
-// again: for calls, of which as many may be outstanding, or to be settled.
+// again: for half as many calls as may be outstanding, or to be settled.
 func (s *scheduler) enough() bool {
 	if len(s.changes.settled) > unsettled {
 		return true

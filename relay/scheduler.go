@@ -57,7 +57,7 @@ type scheduler struct {
 	lease    leaseState
 	stopping bool
 
-	jobs      jobs
+	jobs      *jobs
 	readDone  chan readResult
 	sendDone  chan sendResult
 	applyDone chan applyResult
@@ -212,8 +212,8 @@ func (s *scheduler) untilNext() time.Duration {
 		ahead(p.until)
 	}
 	ahead(s.database.retryAt)
-	if !s.changes.empty() {
-		ahead(s.settleAt)
+	if !s.changes.empty() && s.applying == 0 && !s.proving && !s.database.down {
+		sooner(s.settleAt)
 	}
 	if !s.reads.busy && !s.stopping {
 		sooner(s.reads.next(s))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/waybillhq/waybill/internal/fault"
@@ -16,7 +17,7 @@ type changeSet struct {
 	settled []*row
 	failed  []failedRow
 	parked  []*row
-	awaited bool // a key is read on when it is written
+	awaited bool // some of settled are
 }
 
 type failedRow struct {
@@ -26,7 +27,7 @@ type failedRow struct {
 
 func (c *changeSet) settle(r *row) {
 	c.settled = append(c.settled, r)
-	c.awaited = c.awaited || r.key.state != open
+	c.awaited = c.awaited || isAwaited(r)
 }
 
 func (c *changeSet) fail(r *row, change store.FailedChange) {
@@ -55,7 +56,7 @@ func (c *changeSet) take(limit int) changeSet {
 	out.failed, c.failed = cut(c.failed, limit)
 	out.settled, c.settled = cut(c.settled, limit-len(out.failed))
 	out.parked, c.parked = cut(c.parked, limit-len(out.failed)-len(out.settled))
-	c.awaited = c.awaited && !c.empty()
+	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 	return out
 }
 
@@ -71,12 +72,17 @@ func (c *changeSet) giveBack(old changeSet) {
 	c.settled = append(old.settled, c.settled...)
 	c.failed = append(old.failed, c.failed...)
 	c.parked = append(old.parked, c.parked...)
+	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 }
+
+// isAwaited reports whether a key is read on when the row's change is written.
+func isAwaited(r *row) bool { return r.key.state != open }
 
 func (c *changeSet) dropLane(l *lane) {
 	c.settled = without(c.settled, func(r *row) bool { return r.key.lane == l })
 	c.failed = without(c.failed, func(f failedRow) bool { return f.row.key.lane == l })
 	c.parked = without(c.parked, func(r *row) bool { return r.key.lane == l })
+	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 }
 
 func without[T any](all []T, drop func(T) bool) []T {

@@ -202,6 +202,7 @@ func (s *scheduler) paceWalk(result *readResult, fresh, more int) {
 	if fresh > 0 {
 		r.pause = 0
 	}
+	limit := r.walkLimit
 	r.walkLimit = s.config.FetchBatch
 	switch {
 	case more > 0 && fresh > 0:
@@ -212,6 +213,7 @@ func (s *scheduler) paceWalk(result *readResult, fresh, more int) {
 		// Rows that are known, or read by key, or without an event: no haste, but
 		// what lies behind them must be reached.
 		r.slice = min(2*r.slice, maxSlice)
+		r.walkLimit = min(2*max(limit, r.walkLimit), maxSlice)
 		r.hotAt = s.soon(result)
 	case r.pause == 0:
 		r.slice = 0

@@ -3,9 +3,9 @@ package relay_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -21,23 +21,25 @@ import (
 	"github.com/waybillhq/waybill/store/memstore"
 )
 
-// together answers walks by id, as a store may.
-type together struct{ *memstore.Store }
+// together answers walks by id, as stores do.
+type together struct {
+	*memstore.Store
+	walk store.QueueWalk
+}
 
-func (s together) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
-	limit := request.Limit
-	request.Limit = 0
-	for i := range request.Lanes {
-		request.Lanes[i].Limit = 0
-	}
-	result, err := s.Store.Walk(ctx, request)
-	slices.SortFunc(result.Refs, func(a, b store.Ref) int { return cmp.Compare(a.ID, b.ID) })
-	result.Through = math.MaxInt64
-	if limit > 0 && len(result.Refs) > limit {
-		result.Refs = result.Refs[:limit]
-		result.Through = result.Refs[limit-1].ID
-	}
-	return result, err
+func (s *together) Walk(ctx context.Context, request store.WalkRequest) (store.WalkResult, error) {
+	return s.walk.Walk(request, func(after int64, limit int, add func(store.Ref, bool)) error {
+		var all store.WalkRequest
+		for lane := range store.Lanes {
+			all.Lanes = append(all.Lanes, store.LaneCursor{Lane: lane, After: after})
+		}
+		result, err := s.Store.Walk(ctx, all)
+		slices.SortFunc(result.Refs, func(a, b store.Ref) int { return cmp.Compare(a.ID, b.ID) })
+		for _, ref := range result.Refs[:min(limit, len(result.Refs))] {
+			add(ref, true)
+		}
+		return err
+	}, func() (store.WalkResult, error) { return s.Store.Walk(ctx, request) })
 }
 
 func TestRelayThatWalksAllLanesTogether(t *testing.T) {
@@ -46,7 +48,7 @@ func TestRelayThatWalksAllLanesTogether(t *testing.T) {
 		Open: func(*testing.T) relaytest.Database[*memstore.Tx] {
 			s := memstore.New(nil)
 			db := database(s)
-			db.Store = together{s}
+			db.Store = &together{Store: s}
 			return db
 		},
 	})
@@ -72,7 +74,7 @@ func (s *counting) Load(ctx context.Context, ids []int64, maxBytes int) (store.F
 func TestOneWalkIsForSeveralLoads(t *testing.T) {
 	for name, outbox := range map[string]func(*memstore.Store) store.Outbox{
 		"lane by lane": func(s *memstore.Store) store.Outbox { return s },
-		"together":     func(s *memstore.Store) store.Outbox { return together{s} },
+		"together":     func(s *memstore.Store) store.Outbox { return &together{Store: s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,5 +124,115 @@ func TestOneWalkIsForSeveralLoads(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slowly refuses the first record of key A, and takes its time for the others.
+type slowly struct{ refused bool }
+
+func (p *slowly) Publish(_ context.Context, records []waybill.Record) []error {
+	errs := make([]error, len(records))
+	switch {
+	case string(records[0].Key) != "A":
+	case !p.refused:
+		p.refused = true
+		errs[0] = broker.Retryable(errors.New("not now"))
+		for i := range errs[1:] {
+			errs[i+1] = broker.ErrPredecessor
+		}
+	default:
+		time.Sleep(200 * time.Millisecond) // of the bubble
+	}
+	return errs
+}
+
+func (p *slowly) Close() error { return nil }
+
+// However many events one key has, those of the others do not wait for them.
+func TestOneKeysEventsDoNotHideOthers(t *testing.T) {
+	for _, lanes := range []string{"lane by lane", "together"} {
+		for _, open := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, open transaction %v", lanes, open), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := memstore.New(nil)
+					var outbox store.Outbox = s
+					if lanes == "together" {
+						outbox = &together{Store: s}
+					}
+					put := func(tx *memstore.Tx, key string, n int) {
+						t.Helper()
+						events := make([]waybill.Event, n)
+						for i := range events {
+							events[i] = waybill.Event{ID: waybill.NewID(), Type: "Changed", Topic: "orders", Key: key, AggregateType: "order", AggregateID: key, Data: []byte("{}")}
+						}
+						if _, err := s.Append(t.Context(), tx, events); err != nil {
+							t.Fatal(err)
+						}
+					}
+					begin := func() *memstore.Tx {
+						t.Helper()
+						tx, err := s.Begin(t.Context())
+						if err != nil {
+							t.Fatal(err)
+						}
+						return tx
+					}
+					add := func(key string, n int) {
+						t.Helper()
+						tx := begin()
+						put(tx, key, n)
+						if err := tx.Commit(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					var sentA atomic.Int32
+					sentB := make(chan time.Time, 10)
+					config := &relay.Config{Logger: slog.New(slog.DiscardHandler), BackoffMin: time.Second, BackoffMax: time.Second}
+					config.Events.Published = func(i relay.PublishedInfo) {
+						if i.Key == "B" {
+							sentB <- time.Now()
+							return
+						}
+						sentA.Add(1)
+					}
+					r, err := relay.New(outbox, &slowly{}, config)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ctx, stop := context.WithCancel(t.Context())
+					ended := make(chan error, 1)
+					add("A", 30_000)
+					began := time.Now()
+					add("B", 1)
+					go func() { ended <- r.Run(ctx) }()
+					if wait := (<-sentB).Sub(began); wait > time.Second {
+						t.Errorf("B waited %v for a backlog of A", wait)
+					}
+					// A is refused, and then read by key, while the frontier stands.
+					var other *memstore.Tx
+					if open {
+						other = begin()
+						put(other, "C", 1)
+					}
+					for sentA.Load() == 0 {
+						time.Sleep(10 * time.Millisecond)
+					}
+					add("A", 6000)
+					time.Sleep(50 * time.Millisecond)
+					began = time.Now()
+					add("B", 1)
+					if wait := (<-sentB).Sub(began); wait > time.Second {
+						t.Errorf("B waited %v while A was read by key", wait)
+					}
+					if other != nil {
+						_ = other.Rollback(t.Context())
+					}
+					stop()
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
 	}
 }

@@ -175,8 +175,8 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 
 // Queue is the relay's view of the outbox. Reads take no locks.
 type Queue interface {
-	// Walk finds hot rows, lane by lane, walking the index and never sorting. It
-	// reads nothing but the queue: what it finds may be known to the caller, and
+	// Walk finds hot rows, lane by lane or by id, walking an index and never
+	// sorting. It reads nothing but the queue: what it finds may be known to the caller, and
 	// a row whose event is gone is found too.
 	Walk(ctx context.Context, request WalkRequest) (WalkResult, error)
 	// Load returns the rows of these ids, which rise, in the order of ids, whatever

@@ -9,16 +9,17 @@ import (
 // A QueueWalk helps a store to answer walks by reading the queue as it lies, by
 // id, instead of searching for each lane: for a relay that has most of the lanes
 // that costs a fraction, and what it then loads and settles lies together. What
-// is not wanted, because it is parked, another relay's or known, is read in vain;
-// where that is most of it, the lanes are searched for a while. The zero value is
-// ready for use, by several goroutines at once.
+// is not wanted, because it is parked or another relay's, is read in vain; and the
+// rows of one key that has very many keep those behind them waiting. Where most of
+// what was found is so, the lanes are searched for a while. The zero value is ready
+// for use, by several goroutines at once.
 type QueueWalk struct{ byLanes atomic.Int64 }
 
 const (
 	manyLanes = Lanes / 2
 	manyRows  = 100 // of the limit; for fewer the lanes are as good
 	// someWalks search the lanes one by one after the queue had mostly what was not
-	// wanted.
+	// wanted, or one lane's.
 	someWalks = 8
 )
 
@@ -42,19 +43,22 @@ func (w *QueueWalk) Walk(
 	for _, cursor := range request.Lanes {
 		after[cursor.Lane], first = cursor.After, min(first, cursor.After)
 	}
-	result, n := WalkResult{Through: math.MaxInt64}, 0
+	result, n, most := WalkResult{Through: math.MaxInt64}, 0, 0
+	var found [Lanes]int
 	err := queue(first, request.Limit, func(ref Ref, hot bool) {
 		if n++; n == request.Limit {
 			result.Through = ref.ID
 		}
 		if hot && ref.Lane >= 0 && ref.Lane < Lanes && ref.ID > after[ref.Lane] && !slices.Contains(request.ExcludeTopics, ref.TopicHash) {
 			result.Refs = append(result.Refs, ref)
+			found[ref.Lane]++
+			most = max(most, found[ref.Lane])
 		}
 	})
 	if err != nil {
 		return WalkResult{}, err
 	}
-	if n < manyRows || 2*len(result.Refs) >= n {
+	if n < manyRows || 2*len(result.Refs) >= n && 2*most <= n {
 		return result, nil
 	}
 	w.byLanes.Store(someWalks)
