@@ -3,6 +3,7 @@ package postgres
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 
@@ -15,7 +16,11 @@ import (
 // woken for each of them, which costs both sides more than the rows do. Such a
 // reader rests for a millisecond while more is sure to come. Results that fit into
 // one piece are read as before. It is for connections that mostly read ranges, as
-// those of reconciliations do:
+// those of reconciliations do.
+//
+// A connection with TLS stays as it is: it is read record by record, each of which
+// looks like a full piece, and the driver binds its login to the channel only where
+// it sees the TLS connection itself.
 //
 //	config, err := pgx.ParseConfig(dsn)
 //	...
@@ -29,6 +34,9 @@ func ReadInBulk(config *pgconn.Config) {
 			if conn, err = before(ctx, config, conn); err != nil {
 				return conn, err
 			}
+		}
+		if _, encrypted := conn.(*tls.Conn); encrypted {
+			return conn, nil
 		}
 		return &bulkConn{Conn: conn, in: bufio.NewReaderSize(&restingReader{in: conn, rest: rest}, bulkBuffer)}, nil
 	}

@@ -2,9 +2,14 @@ package postgres
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // pieces is a connection on which each read finds one of them.
@@ -34,5 +39,27 @@ func TestAReaderRestsWhileMoreIsSureToCome(t *testing.T) {
 	// lies there already, it reads on at once.
 	if want := []int{5, 4}; !slices.Equal(rested, want) {
 		t.Errorf("rested before pieces %v from the end, want %v", rested, want)
+	}
+}
+
+func TestOnlyConnectionsWithoutTLSAreReadInBulk(t *testing.T) {
+	plain, far := net.Pipe()
+	defer func() { _, _ = plain.Close(), far.Close() }()
+	encrypted := tls.Client(plain, &tls.Config{ServerName: "db", MinVersion: tls.VersionTLS12})
+	var config pgconn.Config
+	ReadInBulk(&config)
+	if got, err := config.AfterNetConnect(t.Context(), &config, encrypted); err != nil || got != net.Conn(encrypted) {
+		t.Errorf("a connection with TLS became %T, %v", got, err)
+	}
+	got, err := config.AfterNetConnect(t.Context(), &config, plain)
+	if _, inBulk := got.(*bulkConn); err != nil || !inBulk {
+		t.Errorf("a connection without TLS became %T, %v", got, err)
+	}
+
+	// What was hooked in before may be what makes it TLS.
+	config = pgconn.Config{AfterNetConnect: func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error) { return encrypted, nil }}
+	ReadInBulk(&config)
+	if got, err := config.AfterNetConnect(t.Context(), &config, plain); err != nil || got != net.Conn(encrypted) {
+		t.Errorf("a connection that was given TLS became %T, %v", got, err)
 	}
 }
