@@ -42,6 +42,9 @@ ON DUPLICATE KEY UPDATE
 // care. What was emptied and filled again has its ids anew, and another event may be
 // committed under one of them between any two statements: so the events are read
 // after the queue rows were changed, or locked, when they are in sight if those were.
+// Only what is to be forgotten is compared before anything is deleted, since nothing
+// would be left to compare: from that first look to the end the transaction keeps a
+// metadata lock on the events, which no emptying of their table passes.
 // They are read without a lock: ids that lie close together as a range, which is
 // several times cheaper than a search for each, others written into the statement.
 // What is deleted is looked up row by row: with a list of ids both servers may read
