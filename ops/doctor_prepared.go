@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waybillhq/waybill/store"
@@ -42,18 +43,30 @@ func (d *doctor) prepared(ctx context.Context) error {
 	e := Examination{Check: CheckPrepared, More: len(left) > d.config.Limit}
 	e.Detail = fmt.Sprintf("%d %s left by the coordinator; until the end, what was written is not sent, and relays read the newest events again and again",
 		len(left), plural(int64(len(left)), "transaction is", "transactions are"))
-	e.Hint = "their names need the right XA_RECOVER_ADMIN; end each as its coordinator decided, with XA COMMIT or XA ROLLBACK and its name"
-	for i, p := range left[:min(len(left), d.config.Limit)] {
-		if p.Name == "" {
-			continue
-		}
-		if i == 0 {
-			e.Detail += ": " + p.Name
-			e.Hint = fmt.Sprintf("end each as its coordinator decided, if that is not at it: %s; or %s;", p.Commit, p.Rollback)
-		} else {
-			e.Detail += "; " + p.Name
+	var names, ends []string
+	for _, p := range left[:min(len(left), d.config.Limit)] {
+		if p.Name != "" {
+			names = append(names, p.Name)
+			ends = append(ends, fmt.Sprintf("%s; or %s;", p.Commit, p.Rollback))
 		}
 	}
+	if len(names) > 0 {
+		e.Detail += ": " + strings.Join(names, "; ")
+	}
+	e.Hint = endPrepared(ends, slices.ContainsFunc(left, func(p store.PreparedTransaction) bool { return p.Name == "" }))
 	d.found(e)
 	return nil
+}
+
+// endPrepared says how to end each transaction that has a name, and where the
+// names of others are hidden, how to learn them.
+func endPrepared(ends []string, hidden bool) string {
+	hint := "end each as its coordinator decided, if that is not at it"
+	if len(ends) > 0 {
+		hint += ": " + strings.Join(ends, " ")
+	}
+	if hidden {
+		hint += " (whose names are not seen: this account may not read them, on MySQL for want of the right XA_RECOVER_ADMIN)"
+	}
+	return hint
 }
