@@ -317,7 +317,8 @@ func compareEvents(rows pgx.Rows, settled []store.SettledChange) error {
 	return err
 }
 
-// queueCareful passes over what is not in the queue, and replaces receipts.
+// queueCareful passes over what is not in the queue, and replaces receipts. The
+// rows are locked.
 func (s *Store) queueCareful(batch *pgx.Batch, settled []store.SettledChange, forget bool) {
 	if len(settled) == 0 {
 		return
@@ -332,7 +333,6 @@ func (s *Store) queueCareful(batch *pgx.Batch, settled []store.SettledChange, fo
 		}
 	}
 	if forget {
-		batch.Queue(s.sql(lockForgottenSQL), ids)
 		batch.Queue(s.sql(forgetSQL), ids)
 		return
 	}
