@@ -63,11 +63,27 @@ func (f *feed[TX]) run(ctx, work context.Context) {
 			continue
 		}
 		f.advance(ctx, work)
-		if len(f.ahead) == 0 { // else while those are settled
+		if len(f.ahead) == 0 || !f.nextCommits() {
 			f.commit(work)
 		}
 	}
 	f.commit(work)
+}
+
+// nextCommits reports whether what comes next is one transaction, beside which
+// positions are committed. An event that is handled alone, or that a pause keeps
+// waiting, may take long, and what is settled would look as if it were not.
+func (f *feed[TX]) nextCommits() bool {
+	first, n := f.ahead, f.p.config.window() // with what is read after those
+	if len(f.pending) > 0 {
+		first = f.next()
+		n = len(first)
+	}
+	if f.share == nil || len(first) == 0 || f.readers.isCareful(first[0].partition) {
+		return false
+	}
+	paused, _, _ := f.p.pause.state(fromStream)
+	return !paused && f.parts(n) == 1
 }
 
 // tend follows the partitions: forgets the lost ones and, where that is this
@@ -273,7 +289,7 @@ func (f *feed[TX]) settle(ctx, work context.Context, items []*item, trial bool) 
 // in one. What is settled need not be the first of what is pending: the positions
 // find out up to where nothing is open.
 func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool) {
-	parts := split(items, f.p.pace.parts(min(len(items), f.p.config.window()), f.p.config.Workers), f.p.config.BatchSize)
+	parts := split(items, f.parts(len(items)), f.p.config.BatchSize)
 	type result struct {
 		settled int
 		err     error
@@ -301,6 +317,11 @@ func (f *feed[TX]) parallel(ctx, work context.Context, items []*item, trial bool
 	for i, part := range parts {
 		f.failed(ctx, work, part, results[i].err)
 	}
+}
+
+// parts returns among how many transactions so many events are divided.
+func (f *feed[TX]) parts(n int) int {
+	return min(f.p.pace.parts(min(n, f.p.config.window()), f.p.config.Workers), n)
 }
 
 // split divides the events by their keys into at most n parts, each in order
