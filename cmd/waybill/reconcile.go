@@ -159,11 +159,11 @@ func oneCheck(a *app, name string, writing bool, f func(*reconcile.Engine) error
 func withEngine(a *app, file *checks.File, name string, writing bool, f func(*reconcile.Engine) error) error {
 	check := file.Checks[name]
 	opened, err := file.Open(a.ctx, check, writing)
+	a.secrets = append(a.secrets, opened.Secrets...)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	a.secrets = append(a.secrets, opened.Secrets...)
 	a.stdout = &config.RedactWriter{To: a.stdout, Secrets: opened.Secrets}
 	engine, err := reconcile.New(*check, opened.Databases, nil)
 	if err != nil {

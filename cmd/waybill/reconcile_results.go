@@ -71,13 +71,13 @@ func runCheck(a *app, file *checks.File, name string, scope reconcile.Scope) (re
 // openLedger opens the results. From here on no output shows their secrets.
 func openLedger(a *app, file *checks.File, create bool) (*reconcile.Ledger, func(), error) {
 	ledger, secrets, stop, err := file.Ledger(a.ctx, create)
+	a.secrets = append(a.secrets, secrets...)
 	if err != nil {
 		if errors.Is(err, checks.ErrNoResults) {
 			return nil, nil, usageError{err}
 		}
 		return nil, nil, err
 	}
-	a.secrets = append(a.secrets, secrets...)
 	a.stdout = &config.RedactWriter{To: a.stdout, Secrets: secrets}
 	if create {
 		return ledger, stop, nil

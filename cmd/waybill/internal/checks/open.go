@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite" // registers the driver
 
 	"github.com/waybillhq/waybill"
+	"github.com/waybillhq/waybill/cmd/waybill/internal/config"
 	"github.com/waybillhq/waybill/reconcile"
 	"github.com/waybillhq/waybill/store/postgres"
 )
@@ -44,15 +45,13 @@ func Of(db *sql.DB, kind string) reconcile.Database {
 
 // Connect opens a database of a kind as Open does.
 func Connect(kind, dsn string, writing bool) (*sql.DB, error) {
-	db, _, err := (&Database{Kind: kind, DSN: dsn}).open(writing)
-	if err == nil {
-		db.SetMaxIdleConns(reconcile.Connections)
-	}
-	return db, err
+	return (&Database{Kind: kind, DSN: dsn}).open(writing)
 }
 
 // Open opens the databases that a check names. Unless writing is asked for, a
-// SQLite file is opened for reading only; elsewhere transactions are read-only.
+// SQLite file is opened for reading only; elsewhere transactions are read-only. With
+// an error nothing is open, and what is returned has the secrets alone, which the
+// error may tell.
 func (f *File) Open(ctx context.Context, check *reconcile.Check, writing bool) (*Opened, error) {
 	opened := &Opened{Databases: make(reconcile.Databases)}
 	for _, name := range named(check) {
@@ -62,18 +61,17 @@ func (f *File) Open(ctx context.Context, check *reconcile.Check, writing bool) (
 		database, ok := f.Databases[name]
 		if !ok {
 			opened.Close()
-			return nil, &waybill.Error{Op: "check", Key: check.Name, Err: fmt.Errorf("there is no database %q", name), Hint: "name it under databases"}
+			return &Opened{Secrets: opened.Secrets}, &waybill.Error{Op: "check", Key: check.Name, Err: fmt.Errorf("there is no database %q", name), Hint: "name it under databases"}
 		}
-		db, secrets, err := database.open(writing)
+		opened.Secrets = append(opened.Secrets, config.Hidden(database.DSN)...)
+		db, err := database.open(writing)
 		if err == nil {
-			db.SetMaxIdleConns(reconcile.Connections)
 			opened.Databases[name] = Of(db, database.Kind)
-			opened.Secrets = append(opened.Secrets, secrets...)
 			err = db.PingContext(ctx)
 		}
 		if err != nil {
 			opened.Close()
-			return nil, &waybill.Error{Op: "open database", Key: name, Err: err}
+			return &Opened{Secrets: opened.Secrets}, &waybill.Error{Op: "open database", Key: name, Err: err}
 		}
 	}
 	return opened, nil
@@ -95,22 +93,30 @@ func named(check *reconcile.Check) (names []string) {
 	return names
 }
 
-func (d *Database) open(writing bool) (*sql.DB, []string, error) {
+// open lets as many connections lie idle as the ranges of a run use at once.
+func (d *Database) open(writing bool) (*sql.DB, error) {
+	db, err := d.openKind(writing)
+	if err == nil {
+		db.SetMaxIdleConns(reconcile.Connections)
+	}
+	return db, err
+}
+
+func (d *Database) openKind(writing bool) (*sql.DB, error) {
 	switch reconcile.Dialect(d.Kind) {
 	case reconcile.SQLite:
-		db, err := openSQLite(d.DSN, writing)
-		return db, nil, err
+		return openSQLite(d.DSN, writing)
 	case reconcile.Postgres:
-		config, err := pgx.ParseConfig(d.DSN)
+		settings, err := pgx.ParseConfig(d.DSN)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		postgres.ReadInBulk(&config.Config)
-		return stdlib.OpenDB(*config), passwordOf(d.DSN), nil
+		postgres.ReadInBulk(&settings.Config)
+		return stdlib.OpenDB(*settings), nil
 	case reconcile.MySQL, reconcile.MariaDB:
 		settings, err := mysql.ParseDSN(d.DSN)
 		if err != nil {
-			return nil, nil, errors.New("the DSN is not of the form user:password@tcp(host:port)/database")
+			return nil, errors.New("the DSN is not of the form user:password@tcp(host:port)/database")
 		}
 		settings.ParseTime = true // in UTC, whatever the machine's zone is
 		if settings.Params == nil {
@@ -119,20 +125,11 @@ func (d *Database) open(writing bool) (*sql.DB, []string, error) {
 		settings.Params["time_zone"] = "'+00:00'"
 		connector, err := mysql.NewConnector(settings)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return sql.OpenDB(connector), []string{settings.Passwd}, nil
+		return sql.OpenDB(connector), nil
 	}
-	return nil, nil, fmt.Errorf("the kind %q is none of sqlite, postgres, mysql, mariadb", d.Kind)
-}
-
-func passwordOf(dsn string) []string {
-	if u, err := url.Parse(dsn); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok {
-			return []string{password}
-		}
-	}
-	return nil
+	return nil, fmt.Errorf("the kind %q is none of sqlite, postgres, mysql, mariadb", d.Kind)
 }
 
 // openSQLite refuses a file that is not there: opening it would make one.

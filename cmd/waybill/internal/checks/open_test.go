@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/waybillhq/waybill/reconcile"
@@ -63,5 +64,20 @@ checks:
 	}
 	if closed := opened.Databases["shop"].DB.Stats().MaxIdleClosed; closed != 0 {
 		t.Errorf("%d connections were closed for being idle", closed)
+	}
+}
+
+// What a driver says of a DSN that it cannot read may repeat parts of it.
+func TestSecretsAreKnownOfADatabaseThatDoesNotOpen(t *testing.T) {
+	for kind, dsn := range map[string]string{
+		"postgres": "postgres://auditor:hunter2hunter2@db:port/shop",
+		"mysql":    "auditor:hunter2hunter2@tcp(db:3306)/shop?parseTime=perhaps",
+	} {
+		file := &File{Databases: map[string]*Database{"shop": {Kind: kind, DSN: dsn}}}
+		check := &reconcile.Check{Name: "orders", Write: &reconcile.Table{Database: "shop"}}
+		opened, err := file.Open(t.Context(), check, false)
+		if err == nil || !slices.Contains(opened.Secrets, "hunter2hunter2") || len(opened.Databases) > 0 {
+			t.Errorf("%s: got %+v, %v", kind, opened, err)
+		}
 	}
 }

@@ -92,7 +92,7 @@ func secretOf(base, name, plain, file, variable string) (string, error) {
 var ErrNoResults = errors.New("the file of checks does not say where results are kept")
 
 // Ledger opens the results. Only where create is asked for, a SQLite file that is
-// not there is made.
+// not there is made. The secrets, which an error may tell, come with one too.
 func (f *File) Ledger(ctx context.Context, create bool) (ledger *reconcile.Ledger, secrets []string, stop func(), err error) {
 	if f.Results == nil {
 		return nil, nil, nil, &waybill.Error{Op: "open results", Err: ErrNoResults, Hint: "name one of its databases there: results: {database: NAME}"}
@@ -103,13 +103,14 @@ func (f *File) Ledger(ctx context.Context, create bool) (ledger *reconcile.Ledge
 			return nil, nil, nil, &waybill.Error{Op: "open results", Key: f.Results.Database, Err: err}
 		}
 	}
-	db, secrets, err := database.open(true)
+	secrets = config.Hidden(database.DSN)
+	db, err := database.open(true)
 	if err != nil {
 		hint := ""
 		if errors.Is(err, fs.ErrNotExist) {
 			hint = "waybill reconcile migrate makes it"
 		}
-		return nil, nil, nil, &waybill.Error{Op: "open results", Key: f.Results.Database, Err: err, Hint: hint}
+		return nil, secrets, nil, &waybill.Error{Op: "open results", Key: f.Results.Database, Err: err, Hint: hint}
 	}
 	stop = func() { _ = db.Close() }
 	if err = db.PingContext(ctx); err == nil {
@@ -121,7 +122,7 @@ func (f *File) Ledger(ctx context.Context, create bool) (ledger *reconcile.Ledge
 		if !errors.As(err, &known) {
 			err = &waybill.Error{Op: "open results", Key: f.Results.Database, Err: err}
 		}
-		return nil, nil, nil, err
+		return nil, secrets, nil, err
 	}
 	return ledger, secrets, stop, nil
 }
