@@ -30,6 +30,10 @@ const (
 
 var hotStatements = map[storetest.HotStatement]explained{
 	storetest.HotWalk: {uses: []string{"p range hot Using where; Using index"}, avoids: []string{sorted, scanP}},
+	storetest.HotWalkQueue: {
+		role: "queue", name: "walk queue", args: []any{2400, 1000},
+		uses: []string{"p range PRIMARY"}, avoids: []string{sorted, scanP},
+	},
 	storetest.HotLoad: {
 		role: "load", name: "load", ids: "2400,2401,2402,2410,2500,2600",
 		uses: []string{"p range PRIMARY", "e eq_ref PRIMARY"}, avoids: []string{sorted, scanP, scanE},

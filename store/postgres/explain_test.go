@@ -42,6 +42,12 @@ var hotStatements = map[storetest.HotStatement]explained{
 		uses:   []string{"outbox_pending_hot"},
 		avoids: []string{noScanOfQueue, "Sort", "Bitmap"},
 	},
+	storetest.HotWalkQueue: {
+		role: "queue", name: "walk queue", settings: "read settings",
+		args:   []any{int64(2400), int64(1000)},
+		uses:   []string{"outbox_pending_pkey"},
+		avoids: []string{noScanOfQueue, "Sort", "Bitmap"},
+	},
 	storetest.HotLoad: {
 		role: "load", name: "load", settings: "read settings",
 		args:   []any{someIDs},

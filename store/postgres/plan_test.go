@@ -20,6 +20,7 @@ func TestPlansMadeOverEmptyTablesAreTheRightOnes(t *testing.T) {
 	}
 	for name, index := range map[storetest.HotStatement]string{
 		storetest.HotWalk:      "outbox_pending_hot",
+		storetest.HotWalkQueue: "outbox_pending_pkey",
 		storetest.HotLoad:      "outbox_event_pkey",
 		storetest.HotLoadRange: "outbox_event_pkey",
 		storetest.HotFetchKey:  "outbox_pending_key",

@@ -41,6 +41,9 @@ func explain(ctx context.Context, st *sqlite.Store, hot storetest.HotStatement) 
 	if hot == storetest.HotMark {
 		return storetest.Plan{Why: "an INSERT of one row has no plan in SQLite"}, nil
 	}
+	if hot == storetest.HotWalkQueue {
+		return storetest.Plan{Why: "there is none: a walk goes lane by lane"}, nil
+	}
 	if hot == storetest.HotLoadRange {
 		return storetest.Plan{Why: "ids are looked up one by one, close together or not"}, nil
 	}

@@ -17,6 +17,7 @@ type HotStatement string
 // The hot statements.
 const (
 	HotWalk       HotStatement = "walk"
+	HotWalkQueue  HotStatement = "walk queue" // all lanes at once, by id
 	HotLoad       HotStatement = "load"
 	HotLoadRange  HotStatement = "load range" // ids that lie close together
 	HotFetchKey   HotStatement = "fetch key"
@@ -36,8 +37,8 @@ const (
 
 // HotStatements are all of them.
 var HotStatements = []HotStatement{
-	HotWalk, HotLoad, HotLoadRange, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotCleanup, HotFindID, HotFindKey,
-	HotMark, HotKeysHeld, HotHeldOfKey, HotReleasable, HotNextRetry,
+	HotWalk, HotWalkQueue, HotLoad, HotLoadRange, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotCleanup,
+	HotFindID, HotFindKey, HotMark, HotKeysHeld, HotHeldOfKey, HotReleasable, HotNextRetry,
 }
 
 // Plan is how the database runs a statement. The harness brings the planner's
