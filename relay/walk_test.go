@@ -133,7 +133,7 @@ type slowly struct{ refused bool }
 func (p *slowly) Publish(_ context.Context, records []waybill.Record) []error {
 	errs := make([]error, len(records))
 	switch {
-	case string(records[0].Key) != "A":
+	case records[0].Key != "A":
 	case !p.refused:
 		p.refused = true
 		errs[0] = broker.Retryable(errors.New("not now"))

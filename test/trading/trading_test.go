@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	events   = flag.Int("trading.events", 10_000, "events that each pair of database and broker commits")
+	events   = flag.Int("trading.events", 20_000, "events that each pair of database and broker commits")
 	kills    = flag.Int("trading.kills", 4, "consumers to kill, one every few seconds")
 	delayed  = flag.Float64("trading.delayed", 0.01, "share of the records that come late")
 	patience = flag.Duration("trading.patience", 8*time.Minute, "how long to wait for the last effect")
