@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"github.com/waybillhq/waybill/internal/testenv"
 	"github.com/waybillhq/waybill/test/lab"
 )
 
@@ -34,8 +31,9 @@ func newLink(t *testing.T, name string, servers ...*lab.Server) *link {
 	t.Helper()
 	l := &link{name: name}
 	for _, s := range servers {
-		listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePorts(t, 1)))
-		p := toxiproxy.NewProxy(proxies, name, listen, s.Address())
+		// It listens for as long as it is there: any port will do, and none can be
+		// taken between a look and its use.
+		p := toxiproxy.NewProxy(proxies, name, "127.0.0.1:0", s.Address())
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
