@@ -147,18 +147,6 @@ func (c *Cleanup) untilShort(ctx context.Context, total *int, oneWriter bool, st
 	}
 }
 
-// rest waits and reports whether ctx is still alive.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func orDefault[T int | time.Duration](value, standard T) T {
 	if value == 0 {
 		return standard

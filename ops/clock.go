@@ -8,14 +8,14 @@ import (
 // now is used to measure how long something took, and for nothing else.
 func now() time.Time { return time.Now() }
 
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
+// rest waits and reports whether ctx is still alive.
+func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return true
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	}
 }

@@ -26,8 +26,8 @@ func (d *doctor) prepared(ctx context.Context) error {
 		return err
 	}
 	if len(left) > 0 {
-		if err := pause(ctx, preparedPatience); err != nil {
-			return err
+		if !rest(ctx, preparedPatience) {
+			return ctx.Err()
 		}
 		now, err := lister.ListPrepared(ctx)
 		if err != nil {

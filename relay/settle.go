@@ -17,7 +17,6 @@ type changeSet struct {
 	settled []*row
 	failed  []failedRow
 	parked  []*row
-	awaited bool // some of settled are
 }
 
 type failedRow struct {
@@ -25,11 +24,7 @@ type failedRow struct {
 	change store.FailedChange
 }
 
-func (c *changeSet) settle(r *row) {
-	c.settled = append(c.settled, r)
-	c.awaited = c.awaited || isAwaited(r)
-}
-
+func (c *changeSet) settle(r *row) { c.settled = append(c.settled, r) }
 func (c *changeSet) fail(r *row, change store.FailedChange) {
 	c.failed = append(c.failed, failedRow{r, change})
 }
@@ -56,7 +51,6 @@ func (c *changeSet) take(limit int) changeSet {
 	out.failed, c.failed = cut(c.failed, limit)
 	out.settled, c.settled = cut(c.settled, limit-len(out.failed))
 	out.parked, c.parked = cut(c.parked, limit-len(out.failed)-len(out.settled))
-	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 	return out
 }
 
@@ -72,17 +66,12 @@ func (c *changeSet) giveBack(old changeSet) {
 	c.settled = append(old.settled, c.settled...)
 	c.failed = append(old.failed, c.failed...)
 	c.parked = append(old.parked, c.parked...)
-	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 }
-
-// isAwaited reports whether a key is read on when the row's change is written.
-func isAwaited(r *row) bool { return r.key.state != open }
 
 func (c *changeSet) dropLane(l *lane) {
 	c.settled = without(c.settled, func(r *row) bool { return r.key.lane == l })
 	c.failed = without(c.failed, func(f failedRow) bool { return f.row.key.lane == l })
 	c.parked = without(c.parked, func(r *row) bool { return r.key.lane == l })
-	c.awaited = slices.ContainsFunc(c.settled, isAwaited)
 }
 
 func without[T any](all []T, drop func(T) bool) []T {
@@ -159,10 +148,11 @@ func (s *scheduler) startApply(ctx context.Context) {
 }
 
 // settles reports whether what is to be written is written now, or with what comes
-// soon after it.
+// soon after it. A key that is not open is read on when its rows are written.
 func (s *scheduler) settles(at time.Time) bool {
 	c := &s.changes
-	return !at.Before(s.settleAt) || len(c.settled) >= gatherRows || len(c.failed)+len(c.parked) > 0 || c.awaited || s.stopping || s.room() <= 0
+	return !at.Before(s.settleAt) || len(c.settled) >= gatherRows || len(c.failed)+len(c.parked) > 0 || s.stopping || s.room() <= 0 ||
+		slices.ContainsFunc(c.settled, func(r *row) bool { return r.key.state != open })
 }
 
 // prove writes nothing, in a transaction that could: before the first send
