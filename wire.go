@@ -341,14 +341,17 @@ func unescapeName(name string) string {
 	return b.String()
 }
 
-const timeLayout = "2006-01-02T15:04:05.999999Z07:00"
+// formatTime returns t in RFC 3339, to the microsecond, or "" for the zero time.
+func formatTime(t time.Time) string { return string(appendTime(nil, t)) }
 
-// formatTime returns t in RFC 3339, or "" for the zero time.
-func formatTime(t time.Time) string {
+// appendTime appends what formatTime returns.
+func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
-		return ""
+		return b
 	}
-	return t.UTC().Format(timeLayout)
+	// Package time has a short way for its own layouts alone.
+	t = t.Add(-time.Duration(t.Nanosecond() % int(time.Microsecond)))
+	return t.UTC().AppendFormat(b, time.RFC3339Nano)
 }
 
 // parseTime reads RFC 3339, or the Unix time that change-data connectors make

@@ -9,6 +9,8 @@ import (
 // Header names of the CloudEvents format, after the Kafka protocol binding of
 // CloudEvents 1.0: https://github.com/cloudevents/spec, section 3.2.
 const (
+	ceVersion = "1.0"
+
 	ceSpecVersion      = "ce_specversion"
 	ceID               = "ce_id"
 	ceType             = "ce_type"
@@ -58,27 +60,27 @@ var cloudFields = map[string]field{
 
 func cloudEventsHeaders(e *Event) []Header {
 	source := cloudSource(e.Source)
-	headers := appendTexts(make([]Header, 0, len(cloudFields)+1+len(e.Headers)), [][2]string{
-		{ceSpecVersion, "1.0"},
-		{ceID, e.ID},
-		{ceType, e.Type},
-		{ceSource, source},
-		{ceTime, formatTime(e.OccurredAt)},
-		{ceSubject, e.AggregateID},
-		{ceTenantID, e.TenantID},
-		{ceAggregateType, e.AggregateType},
-		{ceAggregateVersion, formatNumber(e.AggregateVersion)},
-		{ceSchemaVersion, formatNumber(int64(e.SchemaVersion))},
-		{ceCorrelationID, e.CorrelationID},
-		{ceCausationID, e.CausationID},
-		{ceTraceParent, e.TraceParent},
-		{headerTraceParent, e.TraceParent},
-		{headerContentType, e.ContentType},
-	})
+	w := newHeaderWriter(len(e.Headers), ceVersion, e.ID, e.Type, source, e.AggregateID, e.TenantID, e.AggregateType,
+		e.CorrelationID, e.CausationID, e.TraceParent, e.TraceParent, e.ContentType)
+	w.text(ceSpecVersion, ceVersion)
+	w.text(ceID, e.ID)
+	w.text(ceType, e.Type)
+	w.text(ceSource, source)
+	w.time(ceTime, e.OccurredAt)
+	w.text(ceSubject, e.AggregateID)
+	w.text(ceTenantID, e.TenantID)
+	w.text(ceAggregateType, e.AggregateType)
+	w.number(ceAggregateVersion, e.AggregateVersion)
+	w.number(ceSchemaVersion, int64(e.SchemaVersion))
+	w.text(ceCorrelationID, e.CorrelationID)
+	w.text(ceCausationID, e.CausationID)
+	w.text(ceTraceParent, e.TraceParent)
+	w.text(headerTraceParent, e.TraceParent)
+	w.text(headerContentType, e.ContentType)
 	if source != e.Source {
-		headers = append(headers, Header{Key: headerCloudSource, Value: []byte(e.Source)})
+		w.headers = append(w.headers, Header{Key: headerCloudSource, Value: []byte(e.Source)})
 	}
-	return headers
+	return w.headers
 }
 
 func decodeCloudEvents(r *Record, e *Event) error {

@@ -1,6 +1,9 @@
 package waybill
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // Header names of the raw format, which the envelope has beside it too.
 const (
@@ -55,28 +58,22 @@ var rawNames = map[string]string{
 // rawHeaders returns the headers that carry an event's metadata; those without
 // a value are left out.
 func rawHeaders(e *Event) []Header {
-	texts := [...][2]string{
-		{headerID, e.ID},
-		{headerType, e.Type},
-		{headerSchemaVersion, formatNumber(int64(e.SchemaVersion))},
-		{headerTenantID, e.TenantID},
-		{headerAggregateType, e.AggregateType},
-		{headerAggregateID, e.AggregateID},
-		{headerAggregateVersion, formatNumber(e.AggregateVersion)},
-		{headerOccurredAt, formatTime(e.OccurredAt)},
-		{headerSource, e.Source},
-		{headerCorrelationID, e.CorrelationID},
-		{headerCausationID, e.CausationID},
-		{headerTraceParent, e.TraceParent},
-		{headerContentType, e.ContentType},
-	}
-	some := 1 + len(e.Headers)
-	for i := range texts {
-		if texts[i][1] != "" {
-			some++
-		}
-	}
-	return appendTexts(make([]Header, 0, some), texts[:])
+	w := newHeaderWriter(len(e.Headers), e.ID, e.Type, e.TenantID, e.AggregateType, e.AggregateID, e.Source,
+		e.CorrelationID, e.CausationID, e.TraceParent, e.ContentType)
+	w.text(headerID, e.ID)
+	w.text(headerType, e.Type)
+	w.number(headerSchemaVersion, int64(e.SchemaVersion))
+	w.text(headerTenantID, e.TenantID)
+	w.text(headerAggregateType, e.AggregateType)
+	w.text(headerAggregateID, e.AggregateID)
+	w.number(headerAggregateVersion, e.AggregateVersion)
+	w.time(headerOccurredAt, e.OccurredAt)
+	w.text(headerSource, e.Source)
+	w.text(headerCorrelationID, e.CorrelationID)
+	w.text(headerCausationID, e.CausationID)
+	w.text(headerTraceParent, e.TraceParent)
+	w.text(headerContentType, e.ContentType)
+	return w.headers
 }
 
 func decodeRaw(r *Record, e *Event) error {
@@ -90,30 +87,55 @@ func decodeRaw(r *Record, e *Event) error {
 	return decodeHeaders(r.Headers, rawFields, e)
 }
 
-// appendTexts appends a header for each pair that has a value. The values share
-// one piece of memory.
-func appendTexts(headers []Header, texts [][2]string) []Header {
-	size := 0
-	for i := range texts {
-		size += len(texts[i][1])
-	}
-	values := make([]byte, 0, size)
-	for i := range texts {
-		name, value := texts[i][0], texts[i][1]
-		if value == "" {
-			continue
-		}
-		start := len(values)
-		values = append(values, value...)
-		headers = append(headers, Header{Key: name, Value: values[start:len(values):len(values)]})
-	}
-	return headers
+// headerWriter makes headers whose values share one piece of memory.
+type headerWriter struct {
+	headers []Header
+	values  []byte
 }
 
-// formatNumber returns n in decimal, or "" for 0, which means that there is none.
-func formatNumber(n int64) string {
-	if n == 0 {
-		return ""
+const (
+	formatted      = 3  // headers are made of two numbers and a time,
+	formattedBytes = 72 // which take no more than that
+)
+
+// newHeaderWriter has room for these texts, what is made of numbers and times, and
+// one header more than the event's own.
+func newHeaderWriter(own int, texts ...string) headerWriter {
+	n, size := own+1+formatted, formattedBytes
+	for _, text := range texts {
+		if text != "" {
+			n++
+			size += len(text)
+		}
 	}
-	return strconv.FormatInt(n, 10)
+	return headerWriter{make([]Header, 0, n), make([]byte, 0, size)}
+}
+
+// add takes what was appended to the values since they had that length, unless it
+// is nothing.
+func (w *headerWriter) add(name string, from int) {
+	if len(w.values) > from {
+		w.headers = append(w.headers, Header{Key: name, Value: w.values[from:len(w.values):len(w.values)]})
+	}
+}
+
+func (w *headerWriter) text(name, value string) {
+	from := len(w.values)
+	w.values = append(w.values, value...)
+	w.add(name, from)
+}
+
+// number leaves 0 out, which means that there is none.
+func (w *headerWriter) number(name string, n int64) {
+	from := len(w.values)
+	if n != 0 {
+		w.values = strconv.AppendInt(w.values, n, 10)
+	}
+	w.add(name, from)
+}
+
+func (w *headerWriter) time(name string, t time.Time) {
+	from := len(w.values)
+	w.values = appendTime(w.values, t)
+	w.add(name, from)
 }
