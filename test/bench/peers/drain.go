@@ -10,6 +10,7 @@ import (
 // The arms.
 const (
 	armWaybill   = "waybill"
+	armForget    = "waybill forget" // events are deleted as they are settled: nothing tells of them later, as with most others
 	armLoop      = "three tables"
 	armStatus    = "one table"
 	armOneByOne  = "one by one"
@@ -66,7 +67,7 @@ func (f *fleet) equip(ctx context.Context, c *contender) (err error) {
 	}
 	c.source = newSource(c.topic, f.o)
 	switch c.name {
-	case armWaybill, armLoop:
+	case armWaybill, armForget, armLoop:
 		return c.site.migrate(ctx, true)
 	case armDebezium:
 		if err := c.site.migrate(ctx, false); err != nil {
@@ -147,10 +148,10 @@ func (f *fleet) run(ctx context.Context, c *contender) (*outcome, error) {
 	t := task{Arm: c.name, Store: "postgres", DSN: c.site.dsn, Broker: "kafka", URL: "kafka://" + f.broker, Topic: c.topic, Format: "raw", Events: c.events}
 	program, words := f.o.self, []string{armCommand}
 	switch c.name {
-	case armWaybill, armLoop:
+	case armWaybill, armForget, armLoop:
 		err = c.site.fill(ctx, c.source, c.events)
 		program, words = f.o.waybill, []string{"bench", "__arm"}
-		if t.Arm = "relay"; c.name == armLoop {
+		if t.Arm, t.Forget = "relay", c.name == armForget; c.name == armLoop {
 			t.Arm = "loop"
 		}
 	case armStatus, armOneByOne:

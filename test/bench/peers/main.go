@@ -69,7 +69,7 @@ func run(ctx context.Context) error {
 func parse(words []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
-	arms := strings.Join([]string{armWaybill, armLoop, armStatus, armOneByOne, armWatermill, armDebezium}, ",")
+	arms := strings.Join([]string{armWaybill, armForget, armLoop, armStatus, armOneByOne, armWatermill, armDebezium}, ",")
 	flags.StringVar(&o.store, "store", "", "URL of PostgreSQL or, parts latency and burst, MySQL or MariaDB, of an account that may create databases and read the log")
 	flags.IntVar(&o.storePID, "store-pid", 0, "process of the database's server, whose processor time counts; 0: it is not known")
 	flags.StringVar(&o.kafka, "kafka", "", "address of Kafka")
