@@ -23,8 +23,10 @@ import (
 //
 // Publish returns soon after ctx ends; records that have no answer by then are
 // Unknown. It may be called from several goroutines, but never with one key in
-// two calls at once. It keeps nothing of the records after it returns, and changes
-// nothing of them but Place, which it sets where it learns it; see [Place].
+// two calls at once. It changes nothing of the records but Place, which it sets
+// where it learns it; see [Place]. Where records have no answer, it may read the
+// bytes of their values and headers for a while after it has returned: nobody
+// changes these.
 type Publisher interface {
 	Publish(ctx context.Context, records []waybill.Record) []error
 	Close() error

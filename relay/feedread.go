@@ -71,7 +71,7 @@ func (s *scheduler) onTold(result *readResult) {
 	found := make(map[int64]bool, len(rows))
 	fresh := 0
 	for i := range rows {
-		data := &rows[i]
+		data := rows[i]
 		found[data.ID] = true
 		l := s.lanes[data.Lane]
 		switch {

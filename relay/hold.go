@@ -27,7 +27,7 @@ func (s *scheduler) hold(k *key, until time.Time, dead bool) {
 }
 
 func (s *scheduler) park(r *row) {
-	if r.Parked {
+	if r.data.Parked {
 		s.forget(r)
 		return
 	}
@@ -89,7 +89,7 @@ func (s *scheduler) onKeyRead(k *key, result store.FetchResult, read time.Time) 
 		return
 	}
 	for i := range result.Rows {
-		data := &result.Rows[i]
+		data := result.Rows[i]
 		if s.known[data.ID] != nil {
 			continue // written since, or under way
 		}

@@ -10,15 +10,27 @@ import (
 
 // A row is an unsettled event that the scheduler knows.
 type row struct {
-	store.Row
+	store.Change
+	data  *store.Row // nil once it was accepted: it is not sent again
 	key   *key
-	state rowState
-	place string    // where the broker stored it; empty when it did not say
+	place string    // where the broker stored it, or its topic
 	read  time.Time // when it became known; Age counts from the insertion to here
-	told  bool      // by the database's log
+	state rowState
+	skip  bool // a skip marker is sent in its stead
+	told  bool // by the database's log
 
 	former bool // ids have begun anew since
 }
+
+// bytes returns how much data the row keeps in memory.
+func (r *row) bytes() int {
+	if r.data == nil {
+		return 0
+	}
+	return len(r.data.Event.Data)
+}
+
+func (r *row) version() int64 { return r.data.Event.AggregateVersion }
 
 type rowState uint8
 
@@ -67,7 +79,8 @@ const (
 type aggregate struct{ tenant, kind, id string }
 
 func aggregateOf(r *row) aggregate {
-	return aggregate{r.Event.TenantID, r.Event.AggregateType, r.Event.AggregateID}
+	e := &r.data.Event
+	return aggregate{e.TenantID, e.AggregateType, e.AggregateID}
 }
 
 // idle reports whether nothing but a hold keeps the key in memory.
@@ -83,7 +96,7 @@ func (k *key) push(rows ...*row) {
 		r.state = queued
 		if n := len(k.queue); n > 0 {
 			last := k.queue[n-1]
-			if last.ID > r.ID || last.Event.AggregateVersion > r.Event.AggregateVersion {
+			if last.ID > r.ID || last.version() > r.version() {
 				sorted = false
 			}
 		}
@@ -98,7 +111,7 @@ func orderByVersion(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) })
 	slots := make(map[aggregate][]int)
 	for i, r := range rows {
-		if r.Event.AggregateVersion > 0 {
+		if r.version() > 0 {
 			a := aggregateOf(r)
 			slots[a] = append(slots[a], i)
 		}
@@ -112,7 +125,7 @@ func orderByVersion(rows []*row) {
 			some[i] = rows[j]
 		}
 		slices.SortStableFunc(some, func(a, b *row) int {
-			return cmp.Compare(a.Event.AggregateVersion, b.Event.AggregateVersion)
+			return cmp.Compare(a.version(), b.version())
 		})
 		for i, j := range at {
 			rows[j] = some[i]
@@ -123,11 +136,11 @@ func orderByVersion(rows []*row) {
 // sent notes a row in sending order and reports whether its version is lower
 // than that of the same aggregate's row before it.
 func (k *key) sent(r *row) (backwards bool) {
-	if r.Event.AggregateVersion == 0 {
+	if r.version() == 0 {
 		return false
 	}
 	a := aggregateOf(r)
-	backwards = k.lastAgg == a && r.Event.AggregateVersion < k.lastVer
-	k.lastAgg, k.lastVer = a, r.Event.AggregateVersion
+	backwards = k.lastAgg == a && r.version() < k.lastVer
+	k.lastAgg, k.lastVer = a, r.version()
 	return backwards
 }

@@ -50,7 +50,7 @@ func (s *scheduler) onAccepted(r *row, result *sendResult) {
 	if p := s.topicPauses[k.thash]; p != nil && s.live(k) {
 		p.probeOK = true
 	}
-	info := PublishedInfo{EventInfo: eventInfo(r), Age: r.Age + result.began.Add(result.took).Sub(r.read), Took: result.took}
+	info := PublishedInfo{EventInfo: eventInfo(r), Age: r.data.Age + result.began.Add(result.took).Sub(r.read), Took: result.took}
 	if k.sent(r) && s.config.Events.OutOfOrder != nil {
 		s.config.Events.OutOfOrder(info)
 	}
@@ -60,6 +60,7 @@ func (s *scheduler) onAccepted(r *row, result *sendResult) {
 	if !s.live(k) {
 		return // another relay sends it again, and settles
 	}
+	s.lighten(r)
 	s.write(r)
 	s.changes.settle(r)
 }
@@ -122,7 +123,7 @@ func (s *scheduler) putBack(r *row) {
 // costs an attempt.
 func (s *scheduler) fail(r *row, class broker.Class, err error, own bool) {
 	k := r.key
-	retries := r.Retries
+	retries := r.data.Retries
 	if own {
 		retries++
 	}
@@ -132,7 +133,7 @@ func (s *scheduler) fail(r *row, class broker.Class, err error, own bool) {
 		k.unknowns++ // paces the retries of a partition without a leader
 	}
 	wait := backoff(s.config.BackoffMin, s.config.BackoffMax, tries)
-	change := store.FailedChange{Change: changeOf(r), Dead: dead, Retries: retries, RetryIn: wait, Error: errorText(err)}
+	change := store.FailedChange{Change: r.Change, Dead: dead, Retries: retries, RetryIn: wait, Error: errorText(err)}
 	if s.config.Events.Failed != nil {
 		info := FailedInfo{EventInfo: eventInfo(r), Class: class.String(), Err: err, Dead: dead}
 		if !dead {
@@ -142,20 +143,19 @@ func (s *scheduler) fail(r *row, class broker.Class, err error, own bool) {
 	}
 	s.write(r)
 	s.changes.fail(r, change)
-	if dead && s.config.topic(r.Event.Topic).OnDead == Continue {
+	if dead && s.config.topic(r.data.Event.Topic).OnDead == Continue {
 		return
 	}
 	s.hold(k, now().Add(wait), dead)
 }
 
 func eventInfo(r *row) EventInfo {
+	e := &r.data.Event
 	return EventInfo{
-		ID: r.ID, EventID: r.Event.ID, Topic: r.Event.Topic, Key: r.Event.Key, Type: r.Event.Type,
-		Attempt: r.Retries + 1, Skipped: r.Skip, TraceParent: r.Event.TraceParent,
+		ID: r.ID, EventID: e.ID, Topic: e.Topic, Key: e.Key, Type: e.Type,
+		Attempt: r.data.Retries + 1, Skipped: r.skip, TraceParent: e.TraceParent,
 	}
 }
-
-func changeOf(r *row) store.Change { return store.Change{ID: r.ID, EventID: r.Event.ID} }
 
 // errorText bounds what is kept of an error, and makes it fit for a text column.
 func errorText(err error) string {

@@ -334,7 +334,7 @@ func (s *scheduler) onDue(result *readResult) {
 	// However long it takes, it leaves most of the time to the other reads.
 	r.dueAt = now().Add(max(dueEvery, 2*result.took))
 	for i := range result.found.Rows {
-		data := &result.found.Rows[i]
+		data := result.found.Rows[i]
 		l := s.lanes[data.Lane]
 		if l == nil || l.state != active || l.epoch >= result.epoch || s.known[data.ID] != nil {
 			continue

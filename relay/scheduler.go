@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -223,7 +224,7 @@ func (s *scheduler) untilNext() time.Duration {
 
 // know takes a row into memory.
 func (s *scheduler) know(k *key, data *store.Row, read time.Time) *row {
-	r := &row{Row: *data, key: k, read: read}
+	r := &row{Change: store.Change{ID: data.ID, EventID: data.Event.ID}, data: data, key: k, read: read, skip: data.Skip}
 	s.known[data.ID] = r
 	s.bytes += len(data.Event.Data)
 	k.lane.rows++
@@ -232,13 +233,20 @@ func (s *scheduler) know(k *key, data *store.Row, read time.Time) *row {
 	return r
 }
 
+// lighten drops what an accepted row was sent with.
+func (s *scheduler) lighten(r *row) {
+	s.bytes -= r.bytes()
+	r.place = cmp.Or(r.place, r.data.Event.Topic)
+	r.data = nil
+}
+
 // forget drops a row from memory; it is read again when its time comes.
 func (s *scheduler) forget(r *row) {
 	if s.known[r.ID] != r {
 		return
 	}
 	delete(s.known, r.ID)
-	s.bytes -= len(r.Event.Data)
+	s.bytes -= r.bytes()
 	r.key.lane.rows--
 	s.parted(r)
 }
@@ -341,7 +349,7 @@ func (s *scheduler) dropLane(l *lane) {
 	for id, r := range s.known {
 		if r != tombstone && r.key.lane == l {
 			delete(s.known, id)
-			s.bytes -= len(r.Event.Data)
+			s.bytes -= r.bytes()
 			s.parted(r)
 		}
 	}

@@ -68,7 +68,7 @@ func (s *scheduler) nextBatch(at time.Time, limit int) (rows []*row, deadline ti
 		for _, r := range k.queue[:n] {
 			r.state = inFlight
 			rows = append(rows, r)
-			bytes += len(r.Event.Data)
+			bytes += r.bytes()
 		}
 		k.queue = append([]*row(nil), k.queue[n:]...)
 		k.flying = n
@@ -121,8 +121,8 @@ func (s *scheduler) publish(ctx context.Context, rows []*row, deadline time.Time
 			errs[i] = broker.ErrPredecessor
 			continue
 		}
-		event := &r.Event
-		if r.Skip {
+		event := &r.data.Event
+		if r.skip {
 			marker := event.SkipMarker()
 			event = &marker
 		}

@@ -115,6 +115,7 @@ func (s *scheduler) startApply(ctx context.Context) {
 	}
 	s.settleAt = at.Add(settleEvery)
 	set := s.changes.take(applyRows)
+	slices.SortFunc(set.settled, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) }) // as the store wants them
 	s.applying = set.rows()
 	changes := store.Changes{Forget: s.config.Forget}
 	guard := store.Guard{Owner: s.relay.owner}
@@ -128,14 +129,14 @@ func (s *scheduler) startApply(ctx context.Context) {
 	changes.Settled = make([]store.SettledChange, 0, len(set.settled))
 	for _, r := range set.settled {
 		outcome, via := store.StatusSent, store.ModePoll
-		if r.Skip {
+		if r.skip {
 			outcome = store.StatusSkipped
 		}
 		if r.told {
 			via = store.ModeCDC
 		}
 		changes.Settled = append(changes.Settled, store.SettledChange{
-			Change: changeOf(r), Outcome: outcome, Via: via, PublishedTo: cmp.Or(r.place, r.Event.Topic),
+			Change: r.Change, Outcome: outcome, Via: via, PublishedTo: r.place,
 		})
 	}
 	for _, f := range set.failed {
@@ -254,7 +255,7 @@ func (s *scheduler) reportSettled(result *applyResult) {
 	}
 	info := SettledInfo{Parked: len(result.set.parked), Took: result.took}
 	for _, r := range result.set.settled {
-		if r.Skip {
+		if r.skip {
 			info.Skipped++
 		} else {
 			info.Sent++

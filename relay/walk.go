@@ -95,15 +95,15 @@ func (s *scheduler) onLoaded(result *readResult) {
 	}
 	more := s.passOver(result)
 	fresh := 0
-	var passed []store.Row // found by short passes
+	var passed []*store.Row // found by short passes
 	for i := range rows {
-		data := &rows[i]
+		data := rows[i]
 		l := s.lanes[data.Lane]
 		switch {
 		case l == nil || l.epoch >= result.epoch || l.state != active:
 		case data.Parked || data.Status == store.StatusDead: // not hot any more
 		case l.short:
-			passed = append(passed, *data)
+			passed = append(passed, data)
 		case s.take(l, data, result.began):
 			fresh++
 		}
@@ -235,8 +235,8 @@ func (s *scheduler) soon(result *readResult) time.Time {
 // transaction that stays open, another key of the lane gets id 6 and is seen;
 // the transaction commits, and k gets id 7, which alone the pass finds. So keys
 // are read one by one, or, when they are many, all lanes from their cursors.
-func (s *scheduler) takePassed(rows []store.Row, read time.Time) (fresh int) {
-	rows = slices.DeleteFunc(rows, func(data store.Row) bool {
+func (s *scheduler) takePassed(rows []*store.Row, read time.Time) (fresh int) {
+	rows = slices.DeleteFunc(rows, func(data *store.Row) bool {
 		return s.known[data.ID] != nil || s.topicPauses[data.TopicHash] != nil
 	})
 	keys := make(map[int64]bool)
@@ -254,12 +254,12 @@ func (s *scheduler) takePassed(rows []store.Row, read time.Time) (fresh int) {
 	}
 	for i := range rows {
 		l := s.lanes[rows[i].Lane]
-		switch k := s.keyOf(l, &rows[i]); k.state {
+		switch k := s.keyOf(l, rows[i]); k.state {
 		case open:
 			s.drain(k, false)
 			fresh++
 		case held:
-			s.park(s.know(k, &rows[i], read))
+			s.park(s.know(k, rows[i], read))
 			fresh++
 		case draining:
 		}

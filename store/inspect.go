@@ -62,5 +62,5 @@ type Inspector interface {
 	// Find returns events by id. Ids are looked up in the archive too.
 	Find(ctx context.Context, filter Filter) ([]Tracked, error)
 	// Orphans returns queue rows whose event does not exist; Event is empty.
-	Orphans(ctx context.Context, limit int) ([]Row, error)
+	Orphans(ctx context.Context, limit int) ([]*Row, error)
 }

@@ -83,7 +83,7 @@ type WalkResult struct {
 
 // FetchResult has rows, lowest id first.
 type FetchResult struct {
-	Rows []Row
+	Rows []*Row
 	// Full says that a bound cut the answer.
 	Full bool
 }
@@ -189,7 +189,7 @@ type Queue interface {
 	// earliest first: those in backoff, and those an operator retried or wants
 	// skipped. Event is filled, but its Data and Headers may be left out: the rows
 	// tell which keys to read, and are asked for every fraction of a second.
-	FetchDue(ctx context.Context, lanes []int, limit int) ([]Row, error)
+	FetchDue(ctx context.Context, lanes []int, limit int) ([]*Row, error)
 	// HeldKeys returns each key of these lanes that has a parked row.
 	HeldKeys(ctx context.Context, lanes []int) ([]HeldKey, error)
 	// Frontier returns the present frontier.

@@ -21,6 +21,7 @@ const (
 	// someWalks search the lanes one by one after the queue had mostly what was not
 	// wanted, or one lane's.
 	someWalks = 8
+	usualRefs = 4096 // room is made for at once
 )
 
 // Walk answers a request. Queue calls add for the queue's rows with an id greater
@@ -50,6 +51,9 @@ func (w *QueueWalk) Walk(
 			result.Through = ref.ID
 		}
 		if hot && ref.Lane >= 0 && ref.Lane < Lanes && ref.ID > after[ref.Lane] && !slices.Contains(request.ExcludeTopics, ref.TopicHash) {
+			if result.Refs == nil {
+				result.Refs = make([]Ref, 0, min(request.Limit, usualRefs))
+			}
 			result.Refs = append(result.Refs, ref)
 			found[ref.Lane]++
 			most = max(most, found[ref.Lane])

@@ -15,42 +15,32 @@ const headerEventID = "waybill-event-id"
 // formats.
 var eventIDHeaders = []string{headerEventID, "id", "ce_id"}
 
-// encode copies records, because the library may keep them for longer than
-// Publish runs.
+// encode returns the library's records, which share the bytes of values and
+// headers with those that it is given.
 func encode(records []waybill.Record) []*kgo.Record {
-	size, headers := 0, 0
+	keys, headers := 0, 0
 	for i := range records {
-		size += len(records[i].Key) + len(records[i].Value)
+		keys += len(records[i].Key)
 		headers += len(records[i].Headers) + 1
-		for _, h := range records[i].Headers {
-			size += len(h.Value)
-		}
 	}
-	arena := make([]byte, 0, size)
-	keep := func(value []byte) []byte {
-		if value == nil {
-			return nil
-		}
-		from := len(arena)
-		arena = append(arena, value...)
-		return arena[from:len(arena):len(arena)]
-	}
+	text := make([]byte, 0, keys)
 	all := make([]kgo.Record, len(records))
 	out := make([]*kgo.Record, len(records))
 	names := make([]kgo.RecordHeader, 0, headers)
 	for i := range records {
 		r := &records[i]
-		from := len(names)
+		from, first := len(text), len(names)
+		text = append(text, r.Key...)
 		for _, h := range r.Headers {
-			names = append(names, kgo.RecordHeader{Key: h.Key, Value: keep(h.Value)})
+			names = append(names, kgo.RecordHeader(h))
 		}
 		if !carriesID(r) {
 			names = append(names, kgo.RecordHeader{Key: headerEventID, Value: []byte(r.EventID)})
 		}
 		all[i] = kgo.Record{
 			// An empty key is a key: without one, records would be spread.
-			Topic: r.Topic, Key: keep([]byte(r.Key)), Value: keep(r.Value),
-			Headers: names[from:len(names):len(names)],
+			Topic: r.Topic, Key: text[from:len(text):len(text)], Value: r.Value,
+			Headers: names[first:len(names):len(names)],
 		}
 		out[i] = &all[i]
 	}

@@ -55,7 +55,6 @@ func (a *app) relay(loaded *config.Loaded, st adapter.Store, hooks chain, probes
 		// The relay waits for its broker by itself; only the log tells of it here.
 		a.logger.Warn("topics could not be made ready; the relay goes on and waits", "error", err)
 	}
-	adapter.KeepLean()
 	diary := newDiary(a.logger)
 	settings := loaded.Relay.Config()
 	settings.Logger, settings.Events = a.logger, diary.events()

@@ -209,7 +209,7 @@ func (m *moody) sees(id int64) bool {
 }
 
 func (m *moody) seen(found store.FetchResult) store.FetchResult {
-	found.Rows = slices.DeleteFunc(found.Rows, func(r store.Row) bool { return !m.sees(r.ID) })
+	found.Rows = slices.DeleteFunc(found.Rows, func(r *store.Row) bool { return !m.sees(r.ID) })
 	return found
 }
 
@@ -331,7 +331,7 @@ func (m *moody) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 	return m.seen(found), err
 }
 
-func (m *moody) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
+func (m *moody) FetchDue(ctx context.Context, lanes []int, limit int) ([]*store.Row, error) {
 	if err := m.enter("fetchdue"); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func (s *Store) tracked(id int64, now time.Time) store.Tracked {
 	}
 	if q, ok := s.outbox.queue[id]; ok {
 		row := s.outbox.row(q, now)
-		tracked.Row = &row
+		tracked.Row = row
 		tracked.Status = row.Status
 	}
 	return tracked
@@ -117,8 +117,8 @@ func matches(t *store.Tracked, f *store.Filter) bool {
 }
 
 // Orphans returns queue rows without an event.
-func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
-	var rows []store.Row
+func (s *Store) Orphans(ctx context.Context, limit int) ([]*store.Row, error) {
+	var rows []*store.Row
 	err := s.call(ctx, "orphans", func() error {
 		if err := s.needOutbox(); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
 				rows = append(rows, s.outbox.row(q, now))
 			}
 		}
-		slices.SortFunc(rows, func(a, b store.Row) int { return int(a.ID - b.ID) })
+		slices.SortFunc(rows, func(a, b *store.Row) int { return int(a.ID - b.ID) })
 		if limit > 0 && len(rows) > limit {
 			rows = rows[:limit]
 		}

@@ -161,8 +161,8 @@ func (o *outboxTables) deleteQueue(id int64) {
 
 // row returns the queue row as the contract shows it. The event is left out
 // when it does not exist.
-func (o *outboxTables) row(q queueRow, now time.Time) store.Row {
-	row := store.Row{
+func (o *outboxTables) row(q queueRow, now time.Time) *store.Row {
+	row := &store.Row{
 		ID: q.id, Lane: q.lane, KeyHash: q.keyHash, TopicHash: q.topicHash,
 		Status: q.status, Parked: q.parked, Skip: q.skip, Retries: q.retries,
 		FirstErr: q.firstErr, LastErr: q.lastErr,

@@ -108,8 +108,8 @@ func (p *page) add(q queueRow) bool {
 }
 
 // FetchDue returns the rows whose next attempt is due.
-func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
-	var rows []store.Row
+func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]*store.Row, error) {
+	var rows []*store.Row
 	err := s.call(ctx, "fetch due", func() error {
 		if err := s.needOutbox(); err != nil {
 			return err

@@ -28,7 +28,7 @@ func event(id, key string) waybill.Event {
 	return e
 }
 
-func hot(t testing.TB, st *mysql.Store) []store.Row {
+func hot(t testing.TB, st *mysql.Store) []*store.Row {
 	t.Helper()
 	var cursors []store.LaneCursor
 	for lane := range store.Lanes {
@@ -393,7 +393,7 @@ func TestNobodyWaitsForAnOpenTransaction(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) {
 		st := openStore(t, s.freshDatabase(t), storetest.Options{})
 		appendEvents(t, st, st.DB(), event("sent", "a"), event("forgotten", "b"), event("dead", "c"), event("parked", "d"), event("old", "e"))
-		rows := make(map[string]store.Row)
+		rows := make(map[string]*store.Row)
 		for _, row := range hot(t, st) {
 			rows[row.Event.ID] = row
 		}

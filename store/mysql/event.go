@@ -63,12 +63,12 @@ func (s *queueScan) targets() []any {
 }
 
 // finish computes durations from the database's times.
-func (s *queueScan) finish(created, now time.Time) store.Row {
+func (s *queueScan) finish(created, now time.Time) *store.Row {
 	s.row.Age = max(now.Sub(created), 0)
 	if !s.retryAt.IsZero() {
 		s.row.HasRetry, s.row.RetryIn = true, s.retryAt.Sub(now)
 	}
-	return s.row
+	return &s.row
 }
 
 // rowColumns are queueColumns, eventColumns, and the two times that durations
@@ -77,13 +77,13 @@ const rowColumns = queueColumns + `,
        ` + eventColumns + `, e.created_at, UTC_TIMESTAMP(6)`
 
 // scanRow receives rowColumns.
-func scanRow(rows *sql.Rows) (store.Row, error) {
+func scanRow(rows *sql.Rows) (*store.Row, error) {
 	var queue queueScan
 	var event eventScan
 	var created, now moment
 	targets := append(queue.targets(), event.targets()...)
 	if err := rows.Scan(append(targets, &created, &now)...); err != nil {
-		return store.Row{}, err
+		return nil, err
 	}
 	row := queue.finish(created.Time, now.Time)
 	row.Event = event.finish()

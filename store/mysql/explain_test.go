@@ -59,6 +59,8 @@ var hotStatements = map[storetest.HotStatement]explained{
 		role: "apply", name: "delete queued", args: []any{"[2400,2401,2402,2410,2500,2600]"},
 		uses: []string{"p eq_ref PRIMARY"}, avoids: []string{scanP},
 	},
+	storetest.HotLoadDense: {why: "a range is loaded where nearly all of it is wanted, and only there"},
+	storetest.HotReceipts:  {why: "it is an INSERT of values"},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "choose settled", args: []any{int64(30 * 24 * 3600 * 1e6), 0, 0, 1000},
 		uses: []string{"r range published"}, avoids: []string{sorted, "r ALL", scanP},

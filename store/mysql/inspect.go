@@ -200,7 +200,7 @@ func scanTracked(rows *sql.Rows) (store.Tracked, error) {
 	if queued {
 		row := queue.finish(created.Time, now.Time)
 		row.ID, row.Event = t.ID, t.Event
-		t.Status, t.Row = row.Status, &row
+		t.Status, t.Row = row.Status, row
 	}
 	return t, nil
 }
@@ -213,8 +213,8 @@ ORDER BY p.id
 LIMIT ?`
 
 // Orphans returns queue rows without an event.
-func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
-	orphans, err := collect(ctx, s.pool(), func(rows *sql.Rows) (store.Row, error) {
+func (s *Store) Orphans(ctx context.Context, limit int) ([]*store.Row, error) {
+	orphans, err := collect(ctx, s.pool(), func(rows *sql.Rows) (*store.Row, error) {
 		var queue queueScan
 		var updated, now moment
 		err := rows.Scan(append(queue.targets(), &updated, &now)...)

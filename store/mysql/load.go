@@ -42,7 +42,7 @@ func (s *Store) Load(ctx context.Context, ids []int64, maxBytes int) (store.Fetc
 	if len(ids) == 0 {
 		return store.FetchResult{}, nil
 	}
-	p := &page{rows: make([]store.Row, 0, len(ids)), maxBytes: maxBytes}
+	p := &page{rows: make([]*store.Row, 0, len(ids)), maxBytes: maxBytes}
 	if first, last := slices.Min(ids), slices.Max(ids); last-first < dense(len(ids)) {
 		p.wanted = make(map[int64]bool, len(ids))
 		for _, id := range ids {
@@ -72,7 +72,7 @@ func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 
 // page collects rows until a bound is met.
 type page struct {
-	rows            []store.Row
+	rows            []*store.Row
 	limit, maxBytes int
 	bytes           int
 	full            bool

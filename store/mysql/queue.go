@@ -125,7 +125,7 @@ STRAIGHT_JOIN {event} e FORCE INDEX (PRIMARY) ON e.id = d.id
 ORDER BY p.next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.
-func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
+func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]*store.Row, error) {
 	if len(lanes) == 0 {
 		return nil, nil
 	}

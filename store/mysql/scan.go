@@ -39,11 +39,11 @@ func newLoadScan() *loadScan {
 }
 
 // row returns a row, and the size of its payload, which may be left out.
-func (s *loadScan) row(rows *sql.Rows) (store.Row, int, error) {
+func (s *loadScan) row(rows *sql.Rows) (*store.Row, int, error) {
 	if err := rows.Scan(s.targets...); err != nil {
-		return store.Row{}, 0, err
+		return nil, 0, err
 	}
-	row := store.Row{
+	row := &store.Row{
 		ID: s.id.n, Lane: int(s.lane.n), KeyHash: s.keyHash.n, TopicHash: s.topicHash.n,
 		Status: store.Status(s.status.text), Parked: s.parked.n != 0, Skip: s.skip.n != 0, Retries: int(s.retries.n),
 		HasRetry: s.retryIn.set, RetryIn: time.Duration(s.retryIn.n) * time.Microsecond,

@@ -47,14 +47,16 @@ WHERE e.id BETWEEN $3 AND $4 AND e.event_id <> c.event_id`
 
 // Nearly always all that is to be settled is in the queue and still itself, and
 // none of it has a receipt. Then the rows need not be matched: whether it was so is
-// seen from their number, and from no receipt and no stranger being there, and else
-// the whole is done again with care.
+// seen from the numbers of rows, a stranger having no receipt made, and from no
+// receipt being there, and else the whole is done again with care.
 const dequeueSQL = `DELETE FROM {pending} p WHERE p.id = ANY ($1::bigint[])`
 
 const insertReceiptsSQL = `
 INSERT INTO {receipt} (id, event_id, outcome, via, published_at, published_to, note)
 SELECT c.id, c.event_id, $4, $5, (SELECT clock_timestamp()), c.published_to, $6
-FROM unnest($1::bigint[], $2::text[], $3::text[]) AS c (id, event_id, published_to)`
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS c (id, event_id, published_to)
+JOIN {event} e ON e.id = c.id
+WHERE e.id BETWEEN $7 AND $8 AND e.event_id = c.event_id`
 
 const settleSQL = `
 WITH gone AS (
@@ -131,24 +133,9 @@ func (s *Store) apply(ctx context.Context, guard store.Guard, changes store.Chan
 			changes := only(changes, own)
 			s.queueCareful(batch, changes.Settled, changes.Forget)
 			s.queueFailed(batch, changes.Failed)
+			s.queueParked(batch, changes.Parked)
 		} else {
-			s.queueSettled(batch, changes.Settled, changes.Forget)
-			s.queueFailed(batch, changes.Failed)
-		}
-		if len(changes.Parked) > 0 {
-			batch.Queue(s.sql(parkSQL), slices.Sorted(slices.Values(changes.Parked)))
-		}
-		if !careful {
-			compared := changes
-			if changes.Forget {
-				compared.Settled = nil // they were compared when they were deleted
-			}
-			s.queueStrangers(batch, compared, func(strangers []int64) error {
-				if len(strangers) > 0 {
-					return errNotAsUsual
-				}
-				return nil
-			})
+			s.queueUsual(batch, changes)
 		}
 		if batch.Len() == 0 {
 			return nil
@@ -211,11 +198,7 @@ func (s *Store) queueStrangers(batch *pgx.Batch, changes store.Changes, then fun
 		return
 	}
 	first, last := slices.Min(ids), slices.Max(ids)
-	settings := readSettingsSQL
-	if last-first < sparse*int64(len(ids)) {
-		settings = mergeSettingsSQL
-	}
-	batch.Queue(s.sql(settings))
+	batch.Queue(s.sql(rangeSettings(first, last, len(ids))))
 	batch.Queue(s.sql(strangersSQL), ids, eventIDs, first, last).Query(func(rows pgx.Rows) error {
 		strangers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
@@ -247,53 +230,107 @@ func only(changes store.Changes, own map[int64]bool) store.Changes {
 // inOrder returns each settled row once, by id, so that two settlings cannot
 // lock them crosswise.
 func inOrder(settled []store.SettledChange) []store.SettledChange {
+	ascending := true
+	for i := 1; i < len(settled) && ascending; i++ {
+		ascending = settled[i-1].ID < settled[i].ID
+	}
+	if ascending {
+		return settled
+	}
 	settled = slices.Clone(settled)
 	slices.SortStableFunc(settled, func(a, b store.SettledChange) int { return cmp.Compare(a.ID, b.ID) })
 	return slices.CompactFunc(settled, func(a, b store.SettledChange) bool { return a.ID == b.ID })
 }
 
-// queueSettled is for the usual case, and makes the batch fail in any other.
-func (s *Store) queueSettled(batch *pgx.Batch, settled []store.SettledChange, forget bool) {
-	if len(settled) == 0 {
-		return
+// queueUsual is for the usual case, and makes the batch fail in any other. What
+// looks at the events comes last; see strangersSQL.
+func (s *Store) queueUsual(batch *pgx.Batch, changes store.Changes) {
+	settled := inOrder(changes.Settled)
+	if changes.Forget {
+		s.queueForgotten(batch, settled)
+	} else {
+		s.queueDequeued(batch, idsOf(settled))
 	}
-	settled = inOrder(settled)
+	s.queueFailed(batch, changes.Failed)
+	s.queueParked(batch, changes.Parked)
+	if !changes.Forget {
+		s.queueReceipts(batch, settled)
+	}
+	s.queueStrangers(batch, store.Changes{Failed: changes.Failed}, func(strangers []int64) error {
+		if len(strangers) > 0 {
+			return errNotAsUsual
+		}
+		return nil
+	})
+}
+
+func idsOf(settled []store.SettledChange) []int64 {
 	ids := make([]int64, len(settled))
 	for i := range settled {
 		ids[i] = settled[i].ID
 	}
-	all := func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != int64(len(ids)) {
+	return ids
+}
+
+func (s *Store) queueDequeued(batch *pgx.Batch, ids []int64) {
+	if len(ids) > 0 {
+		batch.Queue(s.sql(dequeueSQL), ids).Exec(allOf(len(ids)))
+	}
+}
+
+// allOf fails where a statement did not find as many rows as it should.
+func allOf(rows int) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(rows) {
 			return errNotAsUsual
 		}
 		return nil
 	}
-	if forget {
-		batch.Queue(s.sql(forgetEventsSQL), ids).Query(func(rows pgx.Rows) error { return compareEvents(rows, settled) })
-		batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
-		batch.Queue(s.sql(anyReceiptSQL), ids[0], ids[len(ids)-1]).QueryRow(func(row pgx.Row) error {
-			var found bool
-			if err := row.Scan(&found); err != nil || found {
-				return cmp.Or(err, errNotAsUsual)
-			}
-			return nil
-		})
+}
+
+func (s *Store) queueForgotten(batch *pgx.Batch, settled []store.SettledChange) {
+	if len(settled) == 0 {
 		return
 	}
-	batch.Queue(s.sql(dequeueSQL), ids).Exec(all)
+	ids := idsOf(settled)
+	batch.Queue(s.sql(forgetEventsSQL), ids).Query(func(rows pgx.Rows) error { return compareEvents(rows, settled) })
+	s.queueDequeued(batch, ids)
+	batch.Queue(s.sql(anyReceiptSQL), ids[0], ids[len(ids)-1]).QueryRow(func(row pgx.Row) error {
+		var found bool
+		if err := row.Scan(&found); err != nil || found {
+			return cmp.Or(err, errNotAsUsual)
+		}
+		return nil
+	})
+}
+
+func (s *Store) queueReceipts(batch *pgx.Batch, settled []store.SettledChange) {
+	if len(settled) == 0 {
+		return
+	}
 	type kind struct{ outcome, via, note string }
 	kinds := make(map[kind][]int)
 	for i := range settled {
 		k := kind{string(settled[i].Outcome), settled[i].Via, settled[i].Note}
 		kinds[k] = append(kinds[k], i)
 	}
+	first, last := settled[0].ID, settled[len(settled)-1].ID
+	batch.Queue(s.sql(rangeSettings(first, last, len(settled))))
 	for k, rows := range kinds {
 		ids, eventIDs, places := make([]int64, len(rows)), make([]string, len(rows)), make([]string, len(rows))
 		for j, i := range rows {
 			ids[j], eventIDs[j], places[j] = settled[i].ID, storable(settled[i].EventID), storable(settled[i].PublishedTo)
 		}
-		batch.Queue(s.sql(insertReceiptsSQL), ids, eventIDs, places, k.outcome, storable(k.via), storable(k.note))
+		batch.Queue(s.sql(insertReceiptsSQL), ids, eventIDs, places, k.outcome, storable(k.via), storable(k.note), first, last).Exec(allOf(len(rows)))
 	}
+}
+
+// rangeSettings returns the settings for a search of ids within a range.
+func rangeSettings(first, last int64, ids int) string {
+	if last-first < sparse*int64(ids) {
+		return mergeSettingsSQL
+	}
+	return readSettingsSQL
 }
 
 // compareEvents fails where an id that was deleted belongs to another event by
@@ -324,10 +361,9 @@ func (s *Store) queueCareful(batch *pgx.Batch, settled []store.SettledChange, fo
 		return
 	}
 	settled = inOrder(settled)
-	ids := make([]int64, len(settled))
+	ids := idsOf(settled)
 	texts := [5][]string{}
-	for i, c := range settled {
-		ids[i] = c.ID
+	for _, c := range settled {
 		for j, text := range [5]string{c.EventID, string(c.Outcome), c.Via, c.PublishedTo, c.Note} {
 			texts[j] = append(texts[j], storable(text))
 		}
@@ -337,6 +373,12 @@ func (s *Store) queueCareful(batch *pgx.Batch, settled []store.SettledChange, fo
 		return
 	}
 	batch.Queue(s.sql(settleSQL), ids, texts[0], texts[1], texts[2], texts[3], texts[4])
+}
+
+func (s *Store) queueParked(batch *pgx.Batch, ids []int64) {
+	if len(ids) > 0 {
+		batch.Queue(s.sql(parkSQL), slices.Sorted(slices.Values(ids)))
+	}
 }
 
 func (s *Store) queueFailed(batch *pgx.Batch, failed []store.FailedChange) {

@@ -65,12 +65,12 @@ func (s *queueScan) targets() []any {
 }
 
 // finish computes durations from the database's times.
-func (s *queueScan) finish(created moment, now time.Time) store.Row {
+func (s *queueScan) finish(created moment, now time.Time) *store.Row {
 	s.row.Age = max(now.Sub(created.Time), 0)
 	if s.retryAt.set {
 		s.row.HasRetry, s.row.RetryIn = true, s.retryAt.Sub(now)
 	}
-	return s.row
+	return new(s.row)
 }
 
 // rowColumns are queueColumns, eventColumns, and the two times that durations
@@ -104,9 +104,9 @@ func newRowScan(more ...any) *rowScan {
 	return s
 }
 
-func (s *rowScan) row(rows pgx.Rows) (store.Row, error) {
+func (s *rowScan) row(rows pgx.Rows) (*store.Row, error) {
 	if err := rows.Scan(s.targets...); err != nil {
-		return store.Row{}, err
+		return nil, err
 	}
 	q, e, t := &s.queue.row, &s.event.event, &s.texts
 	q.Status, q.FirstErr, q.LastErr = store.Status(t[0]), string(t[1]), string(t[2])

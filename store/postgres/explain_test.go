@@ -60,6 +60,12 @@ var hotStatements = map[storetest.HotStatement]explained{
 		uses:   []string{"outbox_pending_pkey", "outbox_event_pkey", "Merge Join"},
 		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash", "Nested"},
 	},
+	storetest.HotLoadDense: {
+		role: "load", name: "load dense", settings: "merge settings",
+		args:   []any{int64(2400), int64(2600)},
+		uses:   []string{"outbox_pending_pkey", "outbox_event_pkey", "Merge Join"},
+		avoids: []string{noScanOfQueue, noScanOfEvents, "Hash", "Nested", "Sort"},
+	},
 	storetest.HotFetchKey: {
 		role: "load", name: "fetch key", settings: "read settings",
 		args:   []any{int64(12345), int64(0), false, int64(101), int16(3)},
@@ -88,6 +94,12 @@ var hotStatements = map[storetest.HotStatement]explained{
 		args:   []any{someIDs},
 		uses:   []string{"outbox_pending_pkey"},
 		avoids: []string{noScanOfQueue},
+	},
+	storetest.HotReceipts: {
+		role: "apply", name: "insert receipts", settings: "merge settings",
+		args:   []any{someIDs, texts("event"), texts("orders[0]@1"), "SENT", "poll", "", int64(2400), int64(2600)},
+		uses:   []string{"outbox_event_pkey", "Merge Join"},
+		avoids: []string{noScanOfEvents, "Hash", "Nested"},
 	},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "lock settled",

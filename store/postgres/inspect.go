@@ -172,7 +172,7 @@ func scanTracked(row pgx.CollectableRow) (store.Tracked, error) {
 	if queued {
 		row := queue.finish(created, now)
 		row.ID, row.Event = t.ID, t.Event
-		t.Status, t.Row = row.Status, &row
+		t.Status, t.Row = row.Status, row
 	}
 	return t, nil
 }
@@ -185,12 +185,12 @@ ORDER BY p.id
 LIMIT $1`
 
 // Orphans returns queue rows without an event.
-func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
+func (s *Store) Orphans(ctx context.Context, limit int) ([]*store.Row, error) {
 	rows, err := s.pool.Query(ctx, s.sql(orphansSQL), s.planned, atMost(limit))
 	if err != nil {
 		return nil, failure("orphans", "", err)
 	}
-	orphans, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (store.Row, error) {
+	orphans, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*store.Row, error) {
 		var queue queueScan
 		var updated moment
 		var now time.Time

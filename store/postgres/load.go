@@ -41,6 +41,15 @@ JOIN {event} e ON e.id = w.id
 WHERE p.id BETWEEN $2 AND $3 AND e.id BETWEEN $2 AND $3
 ORDER BY p.id`
 
+// Where nearly all ids of a range are wanted, the range is read, and the few rows
+// that are not wanted are passed over here: sorting the list is half of the merge.
+const loadDenseSQL = `
+SELECT ` + loadColumns + `
+FROM {pending} p
+JOIN {event} e ON e.id = p.id
+WHERE p.id BETWEEN $1 AND $2 AND e.id BETWEEN $1 AND $2
+ORDER BY p.id`
+
 const mergeSettingsSQL = `
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('enable_nestloop', 'off', true), set_config('enable_hashjoin', 'off', true)`
@@ -53,12 +62,22 @@ func (s *Store) Load(ctx context.Context, ids []int64, maxBytes int) (store.Fetc
 	if len(ids) == 0 {
 		return store.FetchResult{}, nil
 	}
-	settings, text, args := readSettingsSQL, loadSQL, []any{ids}
-	if first, last := ids[0], ids[len(ids)-1]; last-first < sparse*int64(len(ids)) {
-		settings, text, args = mergeSettingsSQL, loadRangeSQL, []any{ids, first, last}
+	p := &page{rows: make([]*store.Row, 0, len(ids)), maxBytes: maxBytes}
+	first, last := ids[0], ids[len(ids)-1]
+	switch settings := rangeSettings(first, last, len(ids)); {
+	case last-first < dense(len(ids)):
+		p.wanted = ids
+		return s.fetch(ctx, "load", "", p, settings, loadDenseSQL, first, last)
+	case settings == mergeSettingsSQL:
+		return s.fetch(ctx, "load", "", p, settings, loadRangeSQL, ids, first, last)
+	default:
+		return s.fetch(ctx, "load", "", p, settings, loadSQL, ids)
 	}
-	return s.fetch(ctx, "load", "", &page{rows: make([]store.Row, 0, len(ids)), maxBytes: maxBytes}, settings, text, args...)
 }
+
+// dense is how many ids a range may span to be read whole for the n that are
+// wanted.
+func dense(n int) int64 { return int64(n) * 5 / 4 }
 
 // id + 0 is what the index over keys holds; see the migration.
 const fetchKeySQL = `
@@ -77,11 +96,23 @@ func (s *Store) FetchKey(ctx context.Context, request store.KeyRequest) (store.F
 
 // page collects rows until a bound is met.
 type page struct {
-	rows            []store.Row
+	rows            []*store.Row
 	limit, maxBytes int
 	bytes           int
 	full            bool
 	large           []int64 // rows whose payload is yet to be read
+	wanted          []int64 // rising; nil: all
+}
+
+// wants is asked by rising ids.
+func (p *page) wants(id int64) bool {
+	if p.wanted == nil {
+		return true
+	}
+	for len(p.wanted) > 0 && p.wanted[0] < id {
+		p.wanted = p.wanted[1:]
+	}
+	return len(p.wanted) > 0 && p.wanted[0] == id
 }
 
 func (s *Store) fetch(ctx context.Context, op, key string, p *page, settings, template string, args ...any) (store.FetchResult, error) {
@@ -105,6 +136,9 @@ func (p *page) collect(rows pgx.Rows) error {
 		row, err := scan.row(rows)
 		if err != nil {
 			return err
+		}
+		if !p.wants(row.ID) {
+			continue
 		}
 		if size > maxInline {
 			p.large = append(p.large, row.ID)

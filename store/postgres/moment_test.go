@@ -65,13 +65,13 @@ VALUES ('odd%d', 'order', 'O-%[1]d', 'T', 'orders', '{}', '%s', '%s')`, i, times
 	}
 }
 
-func rowByID(ctx context.Context, t *testing.T, st store.Outbox, id string) store.Row {
+func rowByID(ctx context.Context, t *testing.T, st store.Outbox, id string) *store.Row {
 	t.Helper()
 	found, err := st.Find(ctx, store.Filter{EventIDs: []string{id}})
 	if err != nil || len(found) != 1 || found[0].Row == nil {
 		t.Fatalf("find %s: got %+v, %v", id, found, err)
 	}
-	return *found[0].Row
+	return found[0].Row
 }
 
 // Every reader's cursor begins at 0: an event below it would wait in silence.

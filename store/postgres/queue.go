@@ -145,11 +145,11 @@ CROSS JOIN LATERAL (
 ORDER BY next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.
-func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
-	var due []store.Row
+func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]*store.Row, error) {
+	var due []*store.Row
 	scan := newRowScan()
 	err := s.read(ctx, readSettingsSQL, func(rows pgx.Rows) (err error) {
-		due, err = pgx.CollectRows(rows, func(pgx.CollectableRow) (store.Row, error) { return scan.row(rows) })
+		due, err = pgx.CollectRows(rows, func(pgx.CollectableRow) (*store.Row, error) { return scan.row(rows) })
 		return err
 	}, s.sql(fetchDueSQL), smallints(lanes), atMost(limit))
 	return due, failure("fetch due", "", err)

@@ -34,6 +34,7 @@ var statements = []statement{
 	{"prepared", "list prepared", listPreparedSQL},
 	{"load", "load", loadSQL},
 	{"load", "load range", loadRangeSQL},
+	{"load", "load dense", loadDenseSQL},
 	{"load", "merge settings", mergeSettingsSQL},
 	{"load", "fetch key", fetchKeySQL},
 	{"load", "large payloads", largePayloadsSQL},

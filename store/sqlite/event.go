@@ -75,16 +75,16 @@ func (s *rowScan) finish() {
 }
 
 // scanRow receives rowColumns, the event's created_at, now and eventColumns.
-func scanRow(rows *sql.Rows) (store.Row, error) {
+func scanRow(rows *sql.Rows) (*store.Row, error) {
 	var row rowScan
 	var event eventScan
 	if err := rows.Scan(append(row.targets(), event.targets()...)...); err != nil {
-		return store.Row{}, err
+		return nil, err
 	}
 	row.finish()
 	event.finish()
 	row.row.Event = event.event
-	return row.row, nil
+	return &row.row, nil
 }
 
 func nonZero(n int64) any {

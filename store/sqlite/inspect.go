@@ -188,20 +188,20 @@ ORDER BY p.id
 LIMIT ?1`
 
 // Orphans returns queue rows whose event does not exist.
-func (s *Store) Orphans(ctx context.Context, limit int) ([]store.Row, error) {
+func (s *Store) Orphans(ctx context.Context, limit int) ([]*store.Row, error) {
 	rows, err := s.query(ctx, orphansSQL, noLimit(limit))
 	if err != nil {
 		return nil, s.failed("orphans", "", err)
 	}
 	defer rows.Close()
-	var orphans []store.Row
+	var orphans []*store.Row
 	for rows.Next() {
 		var row rowScan
 		if err := rows.Scan(row.targets()...); err != nil {
 			return nil, s.failed("orphans", "", err)
 		}
 		row.finish()
-		orphans = append(orphans, row.row)
+		orphans = append(orphans, &row.row)
 	}
 	return orphans, s.failed("orphans", "", rows.Err())
 }

@@ -38,13 +38,12 @@ var hotPlans = map[storetest.HotStatement]struct {
 }
 
 func explain(ctx context.Context, st *sqlite.Store, hot storetest.HotStatement) (storetest.Plan, error) {
-	if hot == storetest.HotMark {
+	switch hot {
+	case storetest.HotMark:
 		return storetest.Plan{Why: "an INSERT of one row has no plan in SQLite"}, nil
-	}
-	if hot == storetest.HotWalkQueue {
+	case storetest.HotWalkQueue:
 		return storetest.Plan{Why: "there is none: a walk goes lane by lane"}, nil
-	}
-	if hot == storetest.HotLoadRange {
+	case storetest.HotLoadRange, storetest.HotLoadDense, storetest.HotReceipts:
 		return storetest.Plan{Why: "ids are looked up one by one, close together or not"}, nil
 	}
 	want, ok := hotPlans[hot]

@@ -128,7 +128,7 @@ func TestTwoProcessesShareAFile(t *testing.T) {
 		var changes store.Changes
 		for i := range rows {
 			seen = append(seen, rows[i].Event.ID)
-			changes.Settled = append(changes.Settled, settled(&rows[i]))
+			changes.Settled = append(changes.Settled, settled(rows[i]))
 		}
 		if err := st.Apply(t.Context(), guard, changes); err != nil {
 			t.Fatal(err)

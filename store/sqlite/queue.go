@@ -87,7 +87,7 @@ CROSS JOIN {event} AS e ON e.id = p.id
 ORDER BY p.next_retry_at, p.id`
 
 // FetchDue returns the rows whose next attempt is due.
-func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]store.Row, error) {
+func (s *Store) FetchDue(ctx context.Context, lanes []int, limit int) ([]*store.Row, error) {
 	rows, err := s.query(ctx, fetchDueSQL, jsonInts(lanes), noLimit(limit))
 	result, err := s.page("fetch due", rows, err, 0, 0)
 	return result.Rows, err

@@ -95,7 +95,7 @@ func TestShellAgreesOnLanes(t *testing.T) {
 	script.WriteString("COMMIT;\n")
 	shell(t, path, script.String())
 	appendEvents(t, st, events...)
-	byKey := make(map[string]store.Row)
+	byKey := make(map[string]*store.Row)
 	for _, row := range hot(t, st) {
 		other, seen := byKey[row.Event.Key]
 		if seen && (row.Lane != other.Lane || row.KeyHash != other.KeyHash || row.TopicHash != other.TopicHash) {

@@ -79,7 +79,7 @@ func allLanes() []store.LaneCursor {
 	return lanes
 }
 
-func hot(t testing.TB, st *sqlite.Store) []store.Row {
+func hot(t testing.TB, st *sqlite.Store) []*store.Row {
 	t.Helper()
 	rows, err := storetest.Hot(t.Context(), st, store.WalkRequest{Lanes: allLanes()})
 	if err != nil {

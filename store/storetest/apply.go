@@ -105,7 +105,7 @@ func applyFailed[TX any](t *testing.T, s *suite[TX]) {
 	guard := s.own(t)
 	s.apply(t, guard, failed(s.row(t, e.ID), false, time.Hour, "first: it's 'ü'"))
 	first := s.tracked(t, e.ID)
-	s.apply(t, guard, failed(*first.Row, false, 2*time.Hour, "second"))
+	s.apply(t, guard, failed(first.Row, false, 2*time.Hour, "second"))
 	found := s.tracked(t, e.ID)
 	row := found.Row
 	if row == nil || found.Status != store.StatusPending || !row.Parked || row.Retries != 2 || !row.HasRetry {
@@ -117,7 +117,7 @@ func applyFailed[TX any](t *testing.T, s *suite[TX]) {
 	if row.RetryIn <= time.Hour || row.RetryIn > 2*time.Hour {
 		t.Errorf("retry in: got %v, want about 2h", row.RetryIn)
 	}
-	s.apply(t, guard, failed(*row, false, time.Hour, strings.Repeat("long error ", 2000)))
+	s.apply(t, guard, failed(row, false, time.Hour, strings.Repeat("long error ", 2000)))
 	if got := s.tracked(t, e.ID).Row; got == nil || got.Retries != 3 || !strings.HasPrefix(got.LastErr, "long error ") {
 		t.Error("a long error was not written")
 	}
@@ -129,7 +129,7 @@ func applyDead[TX any](t *testing.T, s *suite[TX]) {
 	s.append(t, e)
 	guard := s.own(t)
 	s.apply(t, guard, failed(s.row(t, e.ID), false, -time.Second, "first"))
-	s.apply(t, guard, failed(*s.tracked(t, e.ID).Row, true, time.Hour, "last"))
+	s.apply(t, guard, failed(s.tracked(t, e.ID).Row, true, time.Hour, "last"))
 	found := s.tracked(t, e.ID)
 	if found.Status != store.StatusDead || found.Row == nil || !found.Row.Parked || found.Row.HasRetry || found.Row.Retries != 2 ||
 		found.Row.FirstErr != "first" || found.Row.LastErr != "last" {
@@ -192,7 +192,7 @@ func applyGone[TX any](t *testing.T, s *suite[TX]) {
 	changes := settled(rows[gone.ID], rows[here.ID])
 	changes.Settled[0].Note = "late"
 	changes.Failed = failed(rows[gone.ID], true, 0, "late").Failed
-	changes.Failed = append(changes.Failed, failed(store.Row{ID: 1 << 40}, false, 0, "never was").Failed...)
+	changes.Failed = append(changes.Failed, failed(&store.Row{ID: 1 << 40}, false, 0, "never was").Failed...)
 	changes.Parked = []int64{rows[gone.ID].ID, 1 << 41}
 	s.apply(t, guard, changes)
 

@@ -20,11 +20,13 @@ const (
 	HotWalkQueue  HotStatement = "walk queue" // all lanes at once, by id
 	HotLoad       HotStatement = "load"
 	HotLoadRange  HotStatement = "load range" // ids that lie close together
+	HotLoadDense  HotStatement = "load dense" // nearly all ids of a range
 	HotFetchKey   HotStatement = "fetch key"
 	HotFetchDue   HotStatement = "fetch due"
 	HotHeldKeys   HotStatement = "held keys"
 	HotFrontier   HotStatement = "frontier"
 	HotSettle     HotStatement = "settle"
+	HotReceipts   HotStatement = "receipts" // of ids that lie close together
 	HotCleanup    HotStatement = "cleanup"
 	HotFindID     HotStatement = "find by event id"
 	HotFindKey    HotStatement = "find by key"
@@ -37,7 +39,7 @@ const (
 
 // HotStatements are all of them.
 var HotStatements = []HotStatement{
-	HotWalk, HotWalkQueue, HotLoad, HotLoadRange, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotCleanup,
+	HotWalk, HotWalkQueue, HotLoad, HotLoadRange, HotLoadDense, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotReceipts, HotCleanup,
 	HotFindID, HotFindKey, HotMark, HotKeysHeld, HotHeldOfKey, HotReleasable, HotNextRetry,
 }
 

@@ -282,7 +282,7 @@ func compareOutbox(t *testing.T, m *model) {
 	})
 	m.both(t, "compare due rows", func(s side) (string, error) {
 		rows, err := s.outbox().FetchDue(t.Context(), allLanes(), 100_000)
-		slices.SortFunc(rows, func(a, b store.Row) int { return int(a.ID - b.ID) })
+		slices.SortFunc(rows, func(a, b *store.Row) int { return int(a.ID - b.ID) })
 		return rowsText(rows), err
 	})
 	m.both(t, "compare held keys", func(s side) (string, error) {
@@ -314,7 +314,7 @@ func trackedText(found []store.Tracked) string {
 	for _, f := range found {
 		text := fmt.Sprintf("%s %s archived %t %q %q", f.Event.ID, f.Status, f.Archived, f.Event.Key, f.Event.Data)
 		if f.Row != nil {
-			text += " row " + rowText(*f.Row)
+			text += " row " + rowText(f.Row)
 		}
 		if f.Receipt != nil {
 			text += fmt.Sprintf(" receipt %s %s", f.Receipt.Outcome, f.Receipt.Note)
@@ -324,7 +324,7 @@ func trackedText(found []store.Tracked) string {
 	return strings.Join(said, "\n")
 }
 
-func rowsText(rows []store.Row) string {
+func rowsText(rows []*store.Row) string {
 	var said []string
 	for _, row := range rows {
 		said = append(said, row.Event.ID+" "+rowText(row))
@@ -332,7 +332,7 @@ func rowsText(rows []store.Row) string {
 	return strings.Join(said, "\n")
 }
 
-func rowText(row store.Row) string {
+func rowText(row *store.Row) string {
 	return fmt.Sprintf("{%s parked %t skip %t retries %d retry %t due %t %q %q}", row.Status, row.Parked, row.Skip, row.Retries,
 		row.HasRetry, row.HasRetry && row.RetryIn <= 0, row.FirstErr, row.LastErr)
 }

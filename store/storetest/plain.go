@@ -206,15 +206,15 @@ func plainIDTaken[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
 	for _, c := range []struct {
 		name   string
-		change func(row store.Row) store.Changes
+		change func(row *store.Row) store.Changes
 	}{
-		{"settled", func(row store.Row) store.Changes { return settled(row) }},
-		{"forgotten", func(row store.Row) store.Changes {
+		{"settled", func(row *store.Row) store.Changes { return settled(row) }},
+		{"forgotten", func(row *store.Row) store.Changes {
 			changes := settled(row)
 			changes.Forget = true
 			return changes
 		}},
-		{"failed", func(row store.Row) store.Changes { return failed(row, true, 0, "refused") }},
+		{"failed", func(row *store.Row) store.Changes { return failed(row, true, 0, "refused") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, fresh, other := s.event("old"), s.plain("fresh"), s.event("other")

@@ -34,7 +34,7 @@ func queueCases[TX any]() []testCase[TX] {
 }
 
 // spread appends n events over several keys and returns their rows by id.
-func (s *suite[TX]) spread(t testing.TB, n int) []store.Row {
+func (s *suite[TX]) spread(t testing.TB, n int) []*store.Row {
 	t.Helper()
 	var events []waybill.Event
 	for i := range n {
@@ -165,7 +165,7 @@ func walkSlices[TX any](t *testing.T, s *suite[TX]) {
 // answer, whatever is between, and go on from there.
 func walkTogether[TX any](t *testing.T, s *suite[TX]) {
 	s.open(t)
-	var all []store.Row
+	var all []*store.Row
 	for _, row := range s.spread(t, 400) {
 		if row.Lane%8 != 3 {
 			all = append(all, row)
@@ -178,7 +178,7 @@ func walkTogether[TX any](t *testing.T, s *suite[TX]) {
 			cursors[i].After = late.ID
 		}
 	}
-	all = slices.DeleteFunc(all, func(row store.Row) bool { return row.Lane == late.Lane && row.ID <= late.ID })
+	all = slices.DeleteFunc(all, func(row *store.Row) bool { return row.Lane == late.Lane && row.ID <= late.ID })
 	first := s.walk(t, store.WalkRequest{Lanes: cursors, Limit: 120})
 	if first.Through == 0 {
 		t.Skip("this store walks lane by lane")
@@ -289,11 +289,11 @@ func loadRows[TX any](t *testing.T, s *suite[TX]) {
 			if want := len(ids) - 1 - c.gone; len(result.Rows) != want || result.Full {
 				t.Errorf("got %d rows, full %t, want %d, not full", len(result.Rows), result.Full, want)
 			}
-			if !slices.IsSortedFunc(result.Rows, func(a, b store.Row) int { return int(a.ID - b.ID) }) {
+			if !slices.IsSortedFunc(result.Rows, func(a, b *store.Row) int { return int(a.ID - b.ID) }) {
 				t.Error("the rows do not come by id")
 			}
 			for _, row := range result.Rows {
-				i := slices.IndexFunc(all, func(r store.Row) bool { return r.ID == row.ID })
+				i := slices.IndexFunc(all, func(r *store.Row) bool { return r.ID == row.ID })
 				if i < 0 || !c.pick(i) || row.Event.ID != all[i].Event.ID || !bytes.Equal(row.Event.Data, all[i].Event.Data) {
 					t.Errorf("row %d was not asked for, or is another", row.ID)
 					continue

@@ -162,7 +162,7 @@ func allCursors() []store.LaneCursor {
 }
 
 // Hot walks once and loads what was found.
-func Hot(ctx context.Context, queue store.Queue, request store.WalkRequest) ([]store.Row, error) {
+func Hot(ctx context.Context, queue store.Queue, request store.WalkRequest) ([]*store.Row, error) {
 	walked, err := queue.Walk(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("walk: %w", err)
@@ -183,7 +183,7 @@ func Hot(ctx context.Context, queue store.Queue, request store.WalkRequest) ([]s
 }
 
 // hot returns all hot rows, by id.
-func (s *suite[TX]) hot(t testing.TB) []store.Row {
+func (s *suite[TX]) hot(t testing.TB) []*store.Row {
 	t.Helper()
 	rows, err := Hot(t.Context(), s.Outbox, store.WalkRequest{Lanes: allCursors()})
 	if err != nil {
@@ -193,9 +193,9 @@ func (s *suite[TX]) hot(t testing.TB) []store.Row {
 }
 
 // hotByID returns the hot rows by event id, each of which must come once.
-func (s *suite[TX]) hotByID(t testing.TB) map[string]store.Row {
+func (s *suite[TX]) hotByID(t testing.TB) map[string]*store.Row {
 	t.Helper()
-	rows := make(map[string]store.Row)
+	rows := make(map[string]*store.Row)
 	for _, row := range s.hot(t) {
 		if _, twice := rows[row.Event.ID]; twice {
 			t.Fatalf("event %s was fetched twice", row.Event.ID)
@@ -206,7 +206,7 @@ func (s *suite[TX]) hotByID(t testing.TB) map[string]store.Row {
 }
 
 // wantHot requires the hot rows to be those of the ids, in any order.
-func (s *suite[TX]) wantHot(t testing.TB, ids ...string) map[string]store.Row {
+func (s *suite[TX]) wantHot(t testing.TB, ids ...string) map[string]*store.Row {
 	t.Helper()
 	rows := s.hotByID(t)
 	for _, id := range ids {
@@ -224,7 +224,7 @@ func (s *suite[TX]) wantHot(t testing.TB, ids ...string) map[string]store.Row {
 }
 
 // row returns the hot row of an event.
-func (s *suite[TX]) row(t testing.TB, id string) store.Row {
+func (s *suite[TX]) row(t testing.TB, id string) *store.Row {
 	t.Helper()
 	row, ok := s.hotByID(t)[id]
 	if !ok {
@@ -298,7 +298,7 @@ func (s *suite[TX]) apply(t testing.TB, guard store.Guard, changes store.Changes
 	}
 }
 
-func settled(rows ...store.Row) store.Changes {
+func settled(rows ...*store.Row) store.Changes {
 	var changes store.Changes
 	for _, row := range rows {
 		changes.Settled = append(changes.Settled, store.SettledChange{
@@ -308,7 +308,7 @@ func settled(rows ...store.Row) store.Changes {
 	return changes
 }
 
-func failed(row store.Row, dead bool, retryIn time.Duration, message string) store.Changes {
+func failed(row *store.Row, dead bool, retryIn time.Duration, message string) store.Changes {
 	return store.Changes{Failed: []store.FailedChange{{
 		Change: store.Change{ID: row.ID, EventID: row.Event.ID}, Dead: dead, Retries: row.Retries + 1, RetryIn: retryIn, Error: message,
 	}}}

@@ -159,7 +159,7 @@ func (d *database) standAt(t *testing.T, do func() error) (let func(), done <-ch
 }
 
 // queued returns all rows of the queue.
-func queued(t *testing.T, d *database) []store.Row {
+func queued(t *testing.T, d *database) []*store.Row {
 	t.Helper()
 	request := store.WalkRequest{}
 	for lane := range 64 {

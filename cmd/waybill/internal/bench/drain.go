@@ -30,7 +30,6 @@ func (t *task) relay(ctx context.Context, d *database, h *house) (*outcome, erro
 		defer done()
 		source = own
 	}
-	adapter.KeepLean() // as the relay's own process does
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	result := &outcome{}
