@@ -14,7 +14,18 @@ func (s *scheduler) wantsTold(at time.Time) bool {
 	if f.phase != following || s.room() <= 0 || s.enough() {
 		return false
 	}
-	return f.told.len() > 0 || len(f.missing) > 0 && !at.Before(f.askAt)
+	return f.told.len() > 0 && s.roomForTold() > 0 || s.missingFit() && !at.Before(f.askAt)
+}
+
+// roomForTold returns how many more ids may be asked for, beside those that are
+// missing.
+func (s *scheduler) roomForTold() int { return s.room() - len(s.feed.missing) }
+
+// missingFit reports whether there are missing ids, and room for all of them, or
+// so many that there may never be.
+func (s *scheduler) missingFit() bool {
+	n := len(s.feed.missing)
+	return n > 0 && (n <= s.room() || n > s.config.MaxRows/2)
 }
 
 // nextTold returns when the next load is wanted of what the log told.
@@ -23,10 +34,10 @@ func (s *scheduler) nextTold() (at time.Time, wanted bool) {
 	switch {
 	case f.phase != following || s.room() <= 0 || s.enough():
 		return at, false
-	case f.told.len() > 0:
+	case f.told.len() > 0 && s.roomForTold() > 0:
 		return at, true
 	}
-	return f.askAt, len(f.missing) > 0
+	return f.askAt, s.missingFit()
 }
 
 // loadTold asks for the next ids that were told, and with them for all that are
@@ -35,7 +46,7 @@ func (s *scheduler) nextTold() (at time.Time, wanted bool) {
 func (s *scheduler) loadTold(ctx context.Context, result readResult) {
 	f, r := &s.feed, &s.reads
 	result.kind = readTold
-	for _, id := range f.told.pop(min(s.config.FetchBatch, s.room())) {
+	for _, id := range f.told.pop(min(s.config.FetchBatch, s.roomForTold())) {
 		if s.known[id] == nil {
 			result.told = append(result.told, id)
 		}
