@@ -115,6 +115,26 @@ func (p *pigeonhole) find(class Class, at time.Time) {
 	p.found = append(p.found, FindingRecord{ID: fmt.Sprint("F-", len(p.found)), Class: class, Key: "k", State: FindingOpen, Detail: "hunter22 " + strings.Repeat("é", 300), FirstSeen: at})
 }
 
+// What another process finds between the two looks of one, at the clock and at the
+// findings, is told of once.
+func TestAFindingYoungerThanTheClockIsToldOnce(t *testing.T) {
+	p, h, a := alertWorld(t, func(c *Check) { c.Alerts = map[string]AlertRule{AlertStalled: {Off: true}, AlertOverdue: {Off: true}} })
+	p.find(MissingEvent, p.standing.Now.Add(3*time.Millisecond))
+	for _, want := range []string{"MISSING_EVENT firing=true 1/1", "", ""} {
+		if err := a.Tell(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.take(); got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		p.standing.Now = p.standing.Now.Add(2 * time.Millisecond)
+	}
+	p.find(MissingEvent, p.standing.Now)
+	if err := a.Tell(t.Context()); err != nil || h.take() != "MISSING_EVENT firing=true 1/2" {
+		t.Errorf("what was found later was not told: %v", err)
+	}
+}
+
 func TestAnAlertIsToldOnceAndAgainForWhatIsNew(t *testing.T) {
 	p, h, a := alertWorld(t, func(c *Check) { c.Alerts = map[string]AlertRule{AlertStalled: {Off: true}, AlertOverdue: {Off: true}} })
 	after := func(d time.Duration, want string) {

@@ -84,7 +84,7 @@ func (a *Alerter) Tell(ctx context.Context) error {
 			if !a.due(&condition, before, standing) {
 				continue
 			}
-			if err := a.tell(ctx, target, name, &condition, before, standing.Now); err != nil {
+			if err := a.tell(ctx, target, name, &condition, before, toldUpTo(&condition, standing)); err != nil {
 				failed = append(failed, fmt.Errorf("alert %s: %w", name, err))
 			}
 		}
@@ -107,6 +107,15 @@ func (a *Alerter) due(c *Condition, before Told, s *Standing) bool {
 		return true
 	}
 	return age >= rule.Repeat || s.NewestOpen[Class(c.Name)].After(before.At)
+}
+
+// toldUpTo returns up to when what is told of a condition holds. The time was read
+// before the findings were: one of them may be younger, and is told of all the same.
+func toldUpTo(c *Condition, s *Standing) time.Time {
+	if newest := s.NewestOpen[Class(c.Name)]; newest.After(s.Now) {
+		return newest
+	}
+	return s.Now
 }
 
 func (a *Alerter) tell(ctx context.Context, target, name string, c *Condition, before Told, now time.Time) error {

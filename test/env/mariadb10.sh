@@ -44,6 +44,7 @@ maria10_create() {
     { echo 'FLUSH PRIVILEGES;'; mysql_accounts; } |
     as_user nobody /usr/sbin/mariadbd --no-defaults --datadir="$maria10_home/data.new" --bootstrap --skip-log-bin) \
     >"$maria10_home/create.log" 2>&1 || {
+    grep -i error "$maria10_home/create.log" >&2 || true
     tail -n 20 "$maria10_home/create.log" >&2
     die "mariadb10: the data folder could not be made"
   }
