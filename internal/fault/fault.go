@@ -3,7 +3,8 @@
 // A process started with WAYBILL_FAULT="name" or "name:n" creates the file
 // named by WAYBILL_FAULT_FILE when it reaches [Point] of that name for the n-th
 // time (default: the first), and then stops as by SIGSTOP. The parent that set
-// the variables sees the file and sends SIGKILL, or SIGCONT to let it go on.
+// the variables sees the file and sends SIGKILL, or SIGCONT to let it go on, and
+// again until it does: it may not have stopped yet.
 // Without the variables a point costs one comparison.
 package fault
 
