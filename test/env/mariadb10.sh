@@ -35,18 +35,22 @@ mariadb10_export() { mysql_export MARIADB10 "$maria10_port" /usr/bin/mariadb; }
 
 mariadb10_describe() { mysql_describe "$maria10_home" "$maria10_port"; }
 
+# maria10_create makes the data folder, with a folder of its own for temporary
+# tables, as mysql_launch has it: the installer uses some.
 maria10_create() {
   say "mariadb10: making the data folder $maria10_home/data"
-  rm -rf "$maria10_home/data.new"
-  (cd / && as_user nobody mkdir -m 700 "$maria10_home/data.new" &&
-    as_user nobody /usr/bin/mariadb-install-db --no-defaults --datadir="$maria10_home/data.new" \
+  local new=$maria10_home/data.new tmp=$maria10_home/tmp.new
+  rm -rf "$new" "$tmp"
+  (cd / && as_user nobody mkdir -m 700 "$new" "$tmp" && export TMPDIR="$tmp" &&
+    as_user nobody /usr/bin/mariadb-install-db --no-defaults --datadir="$new" \
       --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve &&
     { echo 'FLUSH PRIVILEGES;'; mysql_accounts; } |
-    as_user nobody /usr/sbin/mariadbd --no-defaults --datadir="$maria10_home/data.new" --bootstrap --skip-log-bin) \
+    as_user nobody /usr/sbin/mariadbd --no-defaults --datadir="$new" --bootstrap --skip-log-bin) \
     >"$maria10_home/create.log" 2>&1 || {
     grep -i error "$maria10_home/create.log" >&2 || true
     tail -n 20 "$maria10_home/create.log" >&2
     die "mariadb10: the data folder could not be made"
   }
-  mv "$maria10_home/data.new" "$maria10_home/data"
+  rm -rf "$tmp"
+  mv "$new" "$maria10_home/data"
 }
