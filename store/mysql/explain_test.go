@@ -61,6 +61,10 @@ var hotStatements = map[storetest.HotStatement]explained{
 	},
 	storetest.HotLoadDense: {why: "a range is loaded where nearly all of it is wanted, and only there"},
 	storetest.HotReceipts:  {why: "it is an INSERT of values"},
+	storetest.HotForget: {
+		role: "apply", name: "delete events", args: []any{"[2400,2401,2402,2410,2500,2600]"},
+		uses: []string{"e eq_ref PRIMARY"}, avoids: []string{scanE},
+	},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "choose settled", args: []any{int64(30 * 24 * 3600 * 1e6), 0, 0, 1000},
 		uses: []string{"r range published"}, avoids: []string{sorted, "r ALL", scanP},

@@ -72,8 +72,13 @@ ON CONFLICT (id) DO UPDATE SET
     published_at = EXCLUDED.published_at, published_to = EXCLUDED.published_to, note = EXCLUDED.note`
 
 // An event is locked before its queue row, as a requeue does: here by being
-// deleted. Where not all are in the queue, they are locked first.
-const forgetEventsSQL = `DELETE FROM {event} e WHERE e.id = ANY ($1::bigint[]) RETURNING e.id, e.event_id`
+// deleted, if it is still itself. Where not all are in the queue, they are locked
+// first. Another event that has come into the place of one that was gone is not
+// deleted, and tells itself by the number of rows, as does one that comes before
+// the queue row is deleted.
+const forgetEventsSQL = `
+DELETE FROM {event} e USING unnest($1::bigint[], $2::text[]) AS c (id, event_id)
+WHERE e.id = c.id AND e.event_id = c.event_id AND e.id BETWEEN $3 AND $4`
 
 // Where events are always forgotten there are no receipts, and one look at their
 // index is much cheaper than a search for each.
@@ -292,10 +297,13 @@ func (s *Store) queueForgotten(batch *pgx.Batch, settled []store.SettledChange) 
 	if len(settled) == 0 {
 		return
 	}
-	ids := idsOf(settled)
-	batch.Queue(s.sql(forgetEventsSQL), ids).Query(func(rows pgx.Rows) error { return compareEvents(rows, settled) })
+	ids, eventIDs := changed(store.Changes{Settled: settled})
+	first, last := ids[0], ids[len(ids)-1]
+	batch.Queue(s.sql(rangeSettings(first, last, len(ids))))
+	batch.Queue(s.sql(forgetEventsSQL), ids, eventIDs, first, last).Exec(allOf(len(ids)))
+	batch.Queue(s.sql(settleSettingsSQL))
 	s.queueDequeued(batch, ids)
-	batch.Queue(s.sql(anyReceiptSQL), ids[0], ids[len(ids)-1]).QueryRow(func(row pgx.Row) error {
+	batch.Queue(s.sql(anyReceiptSQL), first, last).QueryRow(func(row pgx.Row) error {
 		var found bool
 		if err := row.Scan(&found); err != nil || found {
 			return cmp.Or(err, errNotAsUsual)
@@ -331,27 +339,6 @@ func rangeSettings(first, last int64, ids int) string {
 		return mergeSettingsSQL
 	}
 	return readSettingsSQL
-}
-
-// compareEvents fails where an id that was deleted belongs to another event by
-// now, and where an event was gone before: another may come into its place before
-// its queue row is deleted.
-func compareEvents(rows pgx.Rows, settled []store.SettledChange) error {
-	eventIDs := make(map[int64]string, len(settled))
-	for i := range settled {
-		eventIDs[settled[i].ID] = settled[i].EventID
-	}
-	same := true
-	var id int64
-	var eventID string
-	tag, err := pgx.ForEachRow(rows, []any{&id, &eventID}, func() error {
-		same = same && eventIDs[id] == eventID
-		return nil
-	})
-	if err == nil && (!same || tag.RowsAffected() != int64(len(settled))) {
-		err = errNotAsUsual
-	}
-	return err
 }
 
 // queueCareful passes over what is not in the queue, and replaces receipts. The

@@ -101,6 +101,12 @@ var hotStatements = map[storetest.HotStatement]explained{
 		uses:   []string{"outbox_event_pkey", "Merge Join"},
 		avoids: []string{noScanOfEvents, "Hash", "Nested"},
 	},
+	storetest.HotForget: {
+		role: "apply", name: "forget events", settings: "merge settings",
+		args:   []any{someIDs, texts("event"), int64(2400), int64(2600)},
+		uses:   []string{"outbox_event_pkey", "Merge Join"},
+		avoids: []string{noScanOfEvents, "Hash", "Nested"},
+	},
 	storetest.HotCleanup: {
 		role: "cleanup", name: "lock settled",
 		args:   []any{int64(30 * 24 * 3600 * 1e6), int64(0), int64(1000)},

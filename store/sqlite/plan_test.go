@@ -43,7 +43,7 @@ func explain(ctx context.Context, st *sqlite.Store, hot storetest.HotStatement) 
 		return storetest.Plan{Why: "an INSERT of one row has no plan in SQLite"}, nil
 	case storetest.HotWalkQueue:
 		return storetest.Plan{Why: "there is none: a walk goes lane by lane"}, nil
-	case storetest.HotLoadRange, storetest.HotLoadDense, storetest.HotReceipts:
+	case storetest.HotLoadRange, storetest.HotLoadDense, storetest.HotReceipts, storetest.HotForget:
 		return storetest.Plan{Why: "ids are looked up one by one, close together or not"}, nil
 	}
 	want, ok := hotPlans[hot]

@@ -27,6 +27,7 @@ const (
 	HotFrontier   HotStatement = "frontier"
 	HotSettle     HotStatement = "settle"
 	HotReceipts   HotStatement = "receipts" // of ids that lie close together
+	HotForget     HotStatement = "forget"   // of ids that lie close together
 	HotCleanup    HotStatement = "cleanup"
 	HotFindID     HotStatement = "find by event id"
 	HotFindKey    HotStatement = "find by key"
@@ -39,7 +40,7 @@ const (
 
 // HotStatements are all of them.
 var HotStatements = []HotStatement{
-	HotWalk, HotWalkQueue, HotLoad, HotLoadRange, HotLoadDense, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotReceipts, HotCleanup,
+	HotWalk, HotWalkQueue, HotLoad, HotLoadRange, HotLoadDense, HotFetchKey, HotFetchDue, HotHeldKeys, HotFrontier, HotSettle, HotReceipts, HotForget, HotCleanup,
 	HotFindID, HotFindKey, HotMark, HotKeysHeld, HotHeldOfKey, HotReleasable, HotNextRetry,
 }
 
