@@ -39,10 +39,11 @@ type tables struct {
 	kinds            []KeyKind
 	write, log, read Database
 	consumer         Database
+	digests          *digests
 }
 
 func newTables(c *Check, databases Databases) (*tables, error) {
-	t := &tables{check: c, kinds: c.kinds()}
+	t := &tables{check: c, kinds: c.kinds(), digests: newDigests()}
 	for _, arm := range []struct {
 		table *Table
 		into  *Database

@@ -45,6 +45,10 @@ const Connections = pagesInWork + 1
 // out in the order of the keys. Memory holds as many pages as are in work.
 func (t *tables) pages(ctx context.Context, from *Key, rows, atOnce int) iter.Seq[page] {
 	return func(yield func(page) bool) {
+		if err := t.ask(ctx); err != nil {
+			yield(page{whole: Range{From: from}, err: err})
+			return
+		}
 		ctx, cancel := context.WithCancel(ctx)
 		var working sync.WaitGroup
 		defer working.Wait()
@@ -92,31 +96,54 @@ type desk struct {
 	whole            Range
 	write, log, read sheet
 	prover           proof
+	byWrite, byRead  digested
+	byLog            digested  // all arms by digests alone
+	before           int       // events up to the first of the page\'s end,
+	version          any       // which has this version, left out
 	done             chan page // what became of it, one at a time
 }
 
 func newDesk(t *tables) *desk {
 	d := &desk{tables: t, done: make(chan page, 1)}
 	d.prover = newProof(t, &d.write, &d.log, &d.read)
+	d.byWrite, d.byRead = digested{side: WriteSide, sheet: &d.write}, digested{side: ReadSide, sheet: &d.read}
 	return d
 }
 
 // lead reads the rows of the arm that says where the page ends: the write side,
-// or the log of a check without one. What is left to do is returned, to be done
-// while the next page begins.
+// or the log where there is none or a digest is to stand for it. What is left to
+// do is returned, to be done while the next page begins.
 func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() page) {
 	d.whole = Range{From: from}
 	failed := func(err error) func() page { return func() page { return page{whole: d.whole, err: err} } }
-	leader := d.tables.write
-	if d.check.Write == nil {
-		leader = d.tables.log
+	d.byWrite.begin()
+	d.byRead.begin()
+	d.byLog.begin()
+	leader, byRows := d.tables.write, true
+	switch {
+	case d.check.Write == nil:
+		leader, byRows = d.tables.log, false
+	case d.byWrite.wanted:
+		byRows, rows = false, digestPages*rows
 	}
 	snapshot, err := leader.begin(ctx)
 	if err != nil {
 		return failed(err)
 	}
+	if d.byLog.wanted && !byRows && (d.check.Read == nil || d.byRead.wanted) {
+		cut, err := d.cutLog(ctx, snapshot, rows)
+		if err != nil {
+			snapshot.end()
+			d.whole.To = nil
+			return failed(err)
+		}
+		if cut {
+			return func() page { return d.atAGlance(ctx, snapshot, rows) }
+		}
+		d.whole.To = nil
+	}
 	var first *sheet
-	if d.check.Write != nil {
+	if byRows {
 		first, err = &d.write, d.readRows(ctx, snapshot, leader.Dialect, d.check.Write, &d.write, writeColumn, rows+1)
 	} else {
 		first, err = &d.log, d.readEvents(ctx, snapshot, rows+1)
@@ -137,31 +164,92 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 		if err := d.rest(ctx, snapshot, rows); err != nil {
 			return page{whole: d.whole, err: err}
 		}
-		return d.prover.page(d.whole)
+		return d.prover.page(d.whole, &d.byWrite, &d.byRead)
 	}
 }
 
-// rest reads the arms that follow: the log in the snapshot of the rows, if it
-// is in their database, and the read side after both.
+// rest reads the arms that follow: row and event in one snapshot, if they are in
+// one database, and the read side after both.
 func (d *desk) rest(ctx context.Context, snapshot *snapshot, rows int) error {
-	c := d.check
-	const crowd = 4 // times as many keys as the leading arm has
-	err := func() error {
-		defer snapshot.end()
-		if c.Write != nil && c.Log != nil && c.Write.Database == c.Log.Database {
-			return d.readEvents(ctx, snapshot, -crowd*rows)
-		}
-		return nil
-	}()
-	if err == nil && c.Write != nil && c.Log != nil && c.Write.Database != c.Log.Database {
-		err = d.tables.log.snapshot(ctx, func(q queryer) error { return d.readEvents(ctx, q, -crowd*rows) })
+	odd, err := d.together(ctx, snapshot, rows)
+	if c := d.check; err == nil && c.Read != nil {
+		err = d.tables.read.snapshot(ctx, func(q queryer) error { return d.fetch(ctx, q, &d.byRead, c.Read, readColumn, odd, rows) })
 	}
-	if err == nil && c.Read != nil {
-		err = d.tables.read.snapshot(ctx, func(q queryer) error {
-			return d.readRows(ctx, q, d.tables.read.Dialect, c.Read, &d.read, readColumn, -crowd*rows)
-		})
+	if err == nil {
+		d.learn(&d.byWrite, d.check.Write)
+		d.learn(&d.byRead, d.check.Read)
+		d.learnLog()
 	}
 	return err
+}
+
+// atAGlance compares a page by digests alone, or reads it where they differ.
+func (d *desk) atAGlance(ctx context.Context, snapshot *snapshot, rows int) page {
+	found, alike, err := d.glance(ctx, snapshot)
+	if d.byLog.note(alike); alike {
+		return found
+	}
+	if err == nil {
+		snapshot, err = d.tables.log.begin(ctx)
+	}
+	if err != nil {
+		return page{whole: d.whole, err: err}
+	}
+	if err = d.readEvents(ctx, snapshot, -crowd*rows); err != nil {
+		snapshot.end()
+	} else {
+		err = d.rest(ctx, snapshot, rows)
+	}
+	if err != nil {
+		return page{whole: d.whole, err: err}
+	}
+	return d.prover.page(d.whole, &d.byWrite, &d.byRead)
+}
+
+// crowd is how many times as many keys as the leading arm another may have.
+const crowd = 4
+
+// together reads what is still to be read of rows and events, in the snapshot of
+// the arm that leads as far as they are there. It returns the keys of which no
+// digest can tell.
+func (d *desk) together(ctx context.Context, snapshot *snapshot, rows int) (odd []Key, err error) {
+	defer snapshot.end()
+	c, led := d.check, d.byWrite.wanted
+	switch {
+	case c.Log == nil:
+		return nil, nil
+	case c.Write == nil || led:
+	case c.Write.Database == c.Log.Database:
+		err = d.readEvents(ctx, snapshot, -crowd*rows)
+	default:
+		snapshot.end()
+		err = d.tables.log.snapshot(ctx, func(q queryer) error { return d.readEvents(ctx, q, -crowd*rows) })
+	}
+	if err == nil {
+		odd, err = d.expect()
+	}
+	if err == nil && led {
+		err = d.fetch(ctx, snapshot, &d.byWrite, c.Write, writeColumn, odd, rows)
+	}
+	return odd, err
+}
+
+// fetch reads the digest of an arm, and its rows if that is not what it should be.
+func (d *desk) fetch(ctx context.Context, q queryer, as *digested, table *Table, compared func(*Column) string, odd []Key, rows int) error {
+	if as.wanted {
+		found, err := d.digestOf(ctx, q, d.digestStatement(table, compared, odd))
+		if err != nil {
+			return err
+		}
+		if as.note(found == as.digest); as.matched {
+			return nil
+		}
+	}
+	dialect := d.tables.read.Dialect
+	if as.side == WriteSide {
+		dialect = d.tables.write.Dialect
+	}
+	return d.readRows(ctx, q, dialect, table, as.sheet, compared, -crowd*rows)
 }
 
 func writeColumn(c *Column) string { return c.in(c.Write) }

@@ -146,7 +146,7 @@ func (p *parts) compare(n int) (page, error) {
 			return page{}, err
 		}
 	}
-	return p.prover.page(Range{}), nil
+	return p.prover.page(Range{}, &p.byWrite, &p.byRead), nil
 }
 
 // shelf holds the rows of one arm, by part.

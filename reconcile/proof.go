@@ -96,10 +96,13 @@ func (p *proof) isDelete(i int) bool {
 	return p.log.event >= 0 && slices.Contains(p.check.Log.Deletes, textOf(p.log.cell(i, p.log.event)))
 }
 
-// page merges the sheets of a range.
-func (p *proof) page(whole Range) page {
-	p.found = page{whole: whole, notes: make(map[note]int)}
-	w, l, r := newCursor(p.write, p.check.Write != nil), newCursor(p.log, p.check.Log != nil), newCursor(p.read, p.check.Read != nil)
+// page merges the sheets of a range, but for those of an arm whose digest is as
+// the log says.
+func (p *proof) page(whole Range, write, read *digested) page {
+	counted := RowCounts{Write: write.counted(), Read: read.counted()}
+	p.found = page{whole: whole, notes: make(map[note]int), rows: counted}
+	p.rules.HasWrite, p.rules.HasRead = p.check.Write != nil && !write.matched, p.check.Read != nil && !read.matched
+	w, l, r := newCursor(p.write, p.rules.HasWrite), newCursor(p.log, p.rules.HasLog), newCursor(p.read, p.rules.HasRead)
 	for _, c := range []*cursor{&w, &l, &r} {
 		if p.found.err = c.within(whole, p.kinds); p.found.err != nil {
 			return p.found
@@ -120,6 +123,10 @@ func (p *proof) page(whole Range) page {
 		if p.proved(write, log, read) {
 			p.count(write, log, read)
 			continue
+		}
+		if log >= 0 && !p.log.marks[log].odd && !p.isDelete(log) { // its rows are counted when it is read by itself
+			p.found.rows.Write -= min(counted.Write, 1)
+			p.found.rows.Read -= min(counted.Read, 1)
 		}
 		from, at := p.write, write
 		if at < 0 {
@@ -207,7 +214,7 @@ func (p *proof) sameContent(write, log, read int) bool {
 		if !c.Log {
 			continue
 		}
-		if c.Write && !p.agrees(p.write, write, log, i) || c.Read && !p.agrees(p.read, read, log, i) {
+		if c.Write && p.rules.HasWrite && !p.agrees(p.write, write, log, i) || c.Read && p.rules.HasRead && !p.agrees(p.read, read, log, i) {
 			return false
 		}
 	}

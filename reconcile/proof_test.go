@@ -160,7 +160,7 @@ func TestWhatIsProvedHasNoVerdict(t *testing.T) {
 		if facts.Write == nil && facts.Read == nil && facts.Log == nil {
 			continue
 		}
-		found := d.desk.prover.page(Range{})
+		found := d.desk.prover.page(Range{}, &digested{}, &digested{})
 		if found.err != nil {
 			t.Fatal(found.err)
 		}
