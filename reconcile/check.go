@@ -46,8 +46,8 @@ type Check struct {
 	// snapshot, and a row may look newer than its event for a moment.
 	Split bool `yaml:"split"`
 	// ChunkRows is about how many rows of an arm are read, and held in memory, at
-	// once. Default 5,000. Where digests of PostgreSQL stand for rows, a range has
-	// four times as many.
+	// once. Default 5,000. A range of which PostgreSQL sends only digests has four
+	// times as many.
 	ChunkRows int `yaml:"chunk_rows"`
 	// StatementTimeout bounds one statement. Default 30 s.
 	StatementTimeout time.Duration `yaml:"statement_timeout"`

@@ -177,9 +177,6 @@ type digested struct {
 }
 
 const (
-	// digestPages is how many times as many rows a page has that is led by the log
-	// since a digest stands for the write side: it holds less of them.
-	digestPages = 4
 	// mostOdd is how many keys of a page may be left out of a digest.
 	mostOdd = 20
 	// mostMisses bounds for how many pages rows are read after digests differed:

@@ -51,31 +51,52 @@ func (t *tables) single(ctx context.Context) (single bool, err error) {
 	return single, err
 }
 
+// glanceRows is how many times as many events a page has of which none is read.
+const glanceRows = 4
+
 // glancePostgres has one plan made for all pages, and the latest events found by
 // walking over an index backwards, which is cheaper than to sort them.
 const glancePostgres = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
 
+// cutRows ends the page at the row that so many others come before.
+func (d *desk) cutRows(ctx context.Context, q queryer, rows int) error {
+	_, err := d.cut(ctx, q, d.check.Write, "", rows)
+	return err
+}
+
 // cutLog ends the page at the key of the event that so many others come before,
-// and knows how many that are; it reports false if one key fills the page.
-func (d *desk) cutLog(ctx context.Context, q queryer, events int) (cut bool, err error) {
+// and knows how many of them are of other keys.
+func (d *desk) cutLog(ctx context.Context, q queryer, events int) (err error) {
+	d.before = events
+	d.version, err = d.cut(ctx, q, &d.check.Log.Table, d.check.Log.Version, events)
+	return err
+}
+
+// cut ends the page at the key of the n-th row, and returns what the row has in a
+// column that sorts those of a key.
+func (d *desk) cut(ctx context.Context, q queryer, table *Table, then string, n int) (value any, err error) {
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
-	log, from := &d.check.Log.Table, d.whole.From
 	s := &statement{dialect: Postgres}
-	k := s.dialect.keys(log, d.kinds)
-	version := s.dialect.quote(log.Version)
-	s.add("SELECT %s, %s FROM %s", k.selected(), version, s.dialect.table(log))
-	k.where(s, Range{From: from})
-	filter(s, log)
-	s.add(" ORDER BY %s, %s LIMIT 1 OFFSET %d", k.orderBy(), version, events)
-	d.whole.To, d.before = nil, events
+	k := s.dialect.keys(table, d.kinds)
+	columns, order := k.selected(), k.orderBy()
+	if then != "" {
+		columns, order = columns+", "+s.dialect.quote(then), order+", "+s.dialect.quote(then)
+	}
+	s.add("SELECT %s FROM %s", columns, s.dialect.table(table))
+	k.where(s, d.whole)
+	filter(s, table)
+	s.add(" ORDER BY %s LIMIT 1 OFFSET %d", order, n)
 	err = scan(ctx, q, s, func(_ []column, values []any) error {
 		to, err := NewKey(d.kinds, values[:len(d.kinds)])
-		d.whole.To, d.version = &to, values[len(d.kinds)]
+		d.whole.To, value = &to, values[len(values)-1]
+		if from := d.whole.From; err == nil && from != nil && to.Compare(*from) <= 0 {
+			err = errCrowded // one key fills the page
+		}
 		return err
 	})
-	return d.whole.To == nil || from == nil || d.whole.To.Compare(*from) > 0, err
+	return value, err
 }
 
 func hurry(ctx context.Context, q queryer) error {
@@ -179,6 +200,7 @@ func (d *desk) learnLog() {
 // glance compares the page by digests alone, and reports whether all are alike:
 // of row and log in the snapshot, of the read side after both.
 func (d *desk) glance(ctx context.Context, snapshot *snapshot) (found page, alike bool, err error) {
+	defer func() { d.byLog.note(alike) }()
 	log, row, err := func() (log logDigest, row digest, err error) {
 		defer snapshot.end()
 		if err = hurry(ctx, snapshot); err == nil {

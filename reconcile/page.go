@@ -110,62 +110,76 @@ func newDesk(t *tables) *desk {
 	return d
 }
 
-// lead reads the rows of the arm that says where the page ends: the write side,
-// or the log where there is none or a digest is to stand for it. What is left to
-// do is returned, to be done while the next page begins.
+// lead finds out where the page ends. Where no digest stands for the write side,
+// or there is none, the rows or events that say so are read. What is left to do is
+// returned, to be done while the next page begins.
 func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() page) {
 	d.whole = Range{From: from}
 	failed := func(err error) func() page { return func() page { return page{whole: d.whole, err: err} } }
 	d.byWrite.begin()
 	d.byRead.begin()
 	d.byLog.begin()
-	leader, byRows := d.tables.write, true
-	switch {
-	case d.check.Write == nil:
-		leader, byRows = d.tables.log, false
-	case d.byWrite.wanted:
-		byRows, rows = false, digestPages*rows
+	leader := d.tables.write
+	if d.check.Write == nil {
+		leader = d.tables.log
 	}
 	snapshot, err := leader.begin(ctx)
 	if err != nil {
 		return failed(err)
 	}
-	if d.byLog.wanted && !byRows && (d.check.Read == nil || d.byRead.wanted) {
-		cut, err := d.cutLog(ctx, snapshot, rows)
-		if err != nil {
-			snapshot.end()
-			d.whole.To = nil
-			return failed(err)
-		}
-		if cut {
-			return func() page { return d.atAGlance(ctx, snapshot, rows) }
-		}
-		d.whole.To = nil
-	}
-	var first *sheet
-	if byRows {
-		first, err = &d.write, d.readRows(ctx, snapshot, leader.Dialect, d.check.Write, &d.write, writeColumn, rows+1)
-	} else {
-		first, err = &d.log, d.readEvents(ctx, snapshot, rows+1)
-	}
-	if err == nil && first.read > int64(rows) {
-		var to Key
-		if to, err = first.cut(d.kinds); err == nil && first.len() == 0 {
-			err = errCrowded // one key fills the page
-		}
-		d.whole.To = &to
+	glances := d.byLog.wanted && d.byWrite.wanted && (d.check.Read == nil || d.byRead.wanted)
+	switch {
+	case glances:
+		rows *= glanceRows
+		err = d.cutLog(ctx, snapshot, rows)
+	case d.byWrite.wanted:
+		err = d.cutRows(ctx, snapshot, rows)
+	default:
+		err = d.first(ctx, snapshot, rows)
 	}
 	if err != nil {
 		snapshot.end()
 		d.whole.To = nil
 		return failed(err)
 	}
-	return func() page {
-		if err := d.rest(ctx, snapshot, rows); err != nil {
+	return func() (found page) {
+		if glances {
+			alike := false
+			if found, alike, err = d.glance(ctx, snapshot); alike {
+				return found
+			}
+			if err == nil {
+				snapshot, err = leader.begin(ctx)
+			}
+		}
+		if err == nil {
+			err = d.rest(ctx, snapshot, rows)
+		}
+		if err != nil {
 			return page{whole: d.whole, err: err}
 		}
 		return d.prover.page(d.whole, &d.byWrite, &d.byRead)
 	}
+}
+
+// first reads the rows of the arm that says where the page ends: the write side,
+// or the log of a check without one.
+func (d *desk) first(ctx context.Context, snapshot *snapshot, rows int) (err error) {
+	var first *sheet
+	if d.check.Write != nil {
+		first, err = &d.write, d.readRows(ctx, snapshot, d.tables.write.Dialect, d.check.Write, &d.write, writeColumn, rows+1)
+	} else {
+		first, err = &d.log, d.readEvents(ctx, snapshot, rows+1)
+	}
+	if err != nil || first.read <= int64(rows) {
+		return err
+	}
+	to, err := first.cut(d.kinds)
+	if err == nil && first.len() == 0 {
+		err = errCrowded // one key fills the page
+	}
+	d.whole.To = &to
+	return err
 }
 
 // rest reads the arms that follow: row and event in one snapshot, if they are in
@@ -183,29 +197,6 @@ func (d *desk) rest(ctx context.Context, snapshot *snapshot, rows int) error {
 	return err
 }
 
-// atAGlance compares a page by digests alone, or reads it where they differ.
-func (d *desk) atAGlance(ctx context.Context, snapshot *snapshot, rows int) page {
-	found, alike, err := d.glance(ctx, snapshot)
-	if d.byLog.note(alike); alike {
-		return found
-	}
-	if err == nil {
-		snapshot, err = d.tables.log.begin(ctx)
-	}
-	if err != nil {
-		return page{whole: d.whole, err: err}
-	}
-	if err = d.readEvents(ctx, snapshot, -crowd*rows); err != nil {
-		snapshot.end()
-	} else {
-		err = d.rest(ctx, snapshot, rows)
-	}
-	if err != nil {
-		return page{whole: d.whole, err: err}
-	}
-	return d.prover.page(d.whole, &d.byWrite, &d.byRead)
-}
-
 // crowd is how many times as many keys as the leading arm another may have.
 const crowd = 4
 
@@ -214,11 +205,11 @@ const crowd = 4
 // digest can tell.
 func (d *desk) together(ctx context.Context, snapshot *snapshot, rows int) (odd []Key, err error) {
 	defer snapshot.end()
-	c, led := d.check, d.byWrite.wanted
+	c, cut := d.check, d.byWrite.wanted
 	switch {
 	case c.Log == nil:
 		return nil, nil
-	case c.Write == nil || led:
+	case c.Write == nil:
 	case c.Write.Database == c.Log.Database:
 		err = d.readEvents(ctx, snapshot, -crowd*rows)
 	default:
@@ -228,7 +219,7 @@ func (d *desk) together(ctx context.Context, snapshot *snapshot, rows int) (odd 
 	if err == nil {
 		odd, err = d.expect()
 	}
-	if err == nil && led {
+	if err == nil && cut {
 		err = d.fetch(ctx, snapshot, &d.byWrite, c.Write, writeColumn, odd, rows)
 	}
 	return odd, err
