@@ -144,7 +144,7 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 	}
 	return func() (found page) {
 		if glances {
-			alike := false
+			var alike bool
 			if found, alike, err = d.glance(ctx, snapshot); alike {
 				return found
 			}
