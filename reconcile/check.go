@@ -46,7 +46,7 @@ type Check struct {
 	// snapshot, and a row may look newer than its event for a moment.
 	Split bool `yaml:"split"`
 	// ChunkRows is about how many rows of an arm are read, and held in memory, at
-	// once. Default 5,000. A range of which PostgreSQL sends only digests has four
+	// once. Default 5,000. A range of which PostgreSQL sends only digests has ten
 	// times as many.
 	ChunkRows int `yaml:"chunk_rows"`
 	// StatementTimeout bounds one statement. Default 30 s.

@@ -52,7 +52,7 @@ func (t *tables) single(ctx context.Context) (single bool, err error) {
 }
 
 // glanceRows is how many times as many events a page has of which none is read.
-const glanceRows = 4
+const glanceRows = 10
 
 // glancePostgres has one plan made for all pages, and the latest events found by
 // walking over an index backwards, which is cheaper than to sort them.

@@ -68,7 +68,7 @@ func (t *tables) pages(ctx context.Context, from *Key, rows, atOnce int) iter.Se
 					return
 				}
 				taken <- d // has room for all there are
-				follow := d.lead(ctx, next, rows)
+				follow := d.lead(ctx, Range{From: next}, rows, true)
 				next = d.whole.To
 				working.Go(func() { d.done <- follow() })
 				if next == nil {
@@ -110,15 +110,18 @@ func newDesk(t *tables) *desk {
 	return d
 }
 
-// lead finds out where the page ends. Where no digest stands for the write side,
-// or there is none, the rows or events that say so are read. What is left to do is
-// returned, to be done while the next page begins.
-func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() page) {
-	d.whole = Range{From: from}
-	failed := func(err error) func() page { return func() page { return page{whole: d.whole, err: err} } }
+// lead finds out where the page ends, within a range. Where no digest stands for
+// the write side, or there is none, the rows or events that say so are read. What is
+// left to do is returned, to be done while the next page begins.
+func (d *desk) lead(ctx context.Context, within Range, rows int, glances bool) (follow func() page) {
+	d.whole = within
+	failed := func(err error) func() page { return func() page { return page{whole: within, err: err} } }
 	d.byWrite.begin()
 	d.byRead.begin()
-	d.byLog.begin()
+	if glances {
+		d.byLog.begin()
+		glances = d.byLog.wanted && d.byWrite.wanted && (d.check.Read == nil || d.byRead.wanted)
+	}
 	leader := d.tables.write
 	if d.check.Write == nil {
 		leader = d.tables.log
@@ -127,11 +130,9 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 	if err != nil {
 		return failed(err)
 	}
-	glances := d.byLog.wanted && d.byWrite.wanted && (d.check.Read == nil || d.byRead.wanted)
 	switch {
 	case glances:
-		rows *= glanceRows
-		err = d.cutLog(ctx, snapshot, rows)
+		err = d.cutLog(ctx, snapshot, glanceRows*rows)
 	case d.byWrite.wanted:
 		err = d.cutRows(ctx, snapshot, rows)
 	default:
@@ -139,27 +140,48 @@ func (d *desk) lead(ctx context.Context, from *Key, rows int) (follow func() pag
 	}
 	if err != nil {
 		snapshot.end()
-		d.whole.To = nil
+		d.whole = within
 		return failed(err)
 	}
-	return func() (found page) {
+	return func() page {
 		if glances {
-			var alike bool
-			if found, alike, err = d.glance(ctx, snapshot); alike {
-				return found
-			}
-			if err == nil {
-				snapshot, err = leader.begin(ctx)
-			}
+			return d.atAGlance(ctx, snapshot, rows)
 		}
-		if err == nil {
-			err = d.rest(ctx, snapshot, rows)
-		}
-		if err != nil {
+		if err := d.rest(ctx, snapshot, rows); err != nil {
 			return page{whole: d.whole, err: err}
 		}
 		return d.prover.page(d.whole, &d.byWrite, &d.byRead)
 	}
+}
+
+// atAGlance compares a page by digests alone. Where they differ it is read in
+// pages of the usual size.
+func (d *desk) atAGlance(ctx context.Context, snapshot *snapshot, rows int) page {
+	sum, alike, err := d.glance(ctx, snapshot)
+	if alike {
+		return sum
+	}
+	sum = page{whole: d.whole, err: err, notes: make(map[note]int)}
+	for rest := d.whole; sum.err == nil; rest.From = d.whole.To {
+		sum.add(d.lead(ctx, rest, rows, false)())
+		if d.whole.To == sum.whole.To {
+			break
+		}
+	}
+	return sum
+}
+
+// add adds what became of a part of the page.
+func (p *page) add(part page) {
+	p.err = part.err
+	p.keys += part.keys
+	p.rows.Write += part.rows.Write
+	p.rows.Log += part.rows.Log
+	p.rows.Read += part.rows.Read
+	for n, count := range part.notes {
+		p.notes[n] += count
+	}
+	p.doubtful = append(p.doubtful, part.doubtful...)
 }
 
 // first reads the rows of the arm that says where the page ends: the write side,
