@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -44,10 +43,18 @@ func (r *running) state() cdc.State {
 }
 
 // was reports whether the feed has been in a state.
-func (r *running) was(state cdc.State) bool {
+func (r *running) was(state cdc.State) bool { return r.times(state) > 0 }
+
+// times returns how often the feed came into a state, however shortly.
+func (r *running) times(state cdc.State) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Contains(r.states, state)
+	for _, s := range r.states {
+		if s == state {
+			n++
+		}
+	}
+	return n
 }
 
 // feed returns the status after the next renewal.
@@ -239,10 +246,10 @@ func testFeedFaults[TX any](t *testing.T, h Harness[TX]) {
 	faulty("streams that break lose and repeat nothing", func(e *env[TX], log *memlog.Log) {
 		run := e.follows(nil)
 		stop := e.load(6)
-		for range 6 {
+		for n := range 6 {
 			e.pause(70 * time.Millisecond)
 			log.Break()
-			run.in(e, cdc.Unreachable)
+			e.until("a broken stream", func() bool { return run.times(cdc.Unreachable) > n })
 			run.in(e, cdc.Streaming)
 		}
 		all := stop()
